@@ -1,0 +1,39 @@
+# The front door. The build itself is CMakeLists.txt; what is missing on the machine is installed by tools/setup.sh.
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc)
+
+.PHONY: all demo test test-asan test-tsan bench install format clean
+
+all: $(BUILD)/CMakeCache.txt
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+$(BUILD)/CMakeCache.txt:
+	@tools/setup.sh build
+	@cmake -S . -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+
+demo: all
+	@$(BUILD)/examples/demo
+
+# Everything: gcc and clang, sanitizers, aarch64, models, faults, installation, style.
+test:
+	@tools/setup.sh build test
+	@tools/test.py --jobs $(JOBS)
+
+test-asan test-tsan:
+	@tools/setup.sh build test
+	@tools/test.py --jobs $(JOBS) --only $(@:test-%=%)
+
+bench:
+	@tools/setup.sh build bench
+	@$(MAKE) --no-print-directory all
+	@tools/bench.py --build $(BUILD)
+
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	@clang-format -i $$(git ls-files 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]')
+
+clean:
+	@rm -rf $(BUILD)

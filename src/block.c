@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Blocking regions: between weft_block_enter and weft_block_leave a goroutine's thread may sleep in the kernel.
+ *
+ * The P stays with the M at first, but marked: p->blocked_by = m. Whoever swaps that to NULL has the P: the M itself
+ * when it comes back (a short call then costs two atomic operations), or the monitor if somebody waits for a P.
+ *
+ *      M:        blocked_by = m (release) .... call .... swap m -> NULL ?  yes: goes on with its P
+ *                                                                          no: an idle P, else into the global queue
+ *      monitor:              swap m -> NULL ?  yes: the P goes to another M
+ *
+ * A goroutine whose P had to be taken once will probably block as long the next time: it then gives its P away at once
+ * if others wait for it, so many times, twice as many after each time that it was right.
+ *
+ * A runtime call inside the region ends it silently (w_enter finds the gate closed); the leave then has nothing to do.
+ */
+#include "park.h"
+
+enum { MAX_HANDOFFS = 1024 };
+
+static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
+{
+    (void)m, (void)arg;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_sched.retaken--; /* in one step with the queue: else a moment in which nothing seems to be left */
+    w_globq_put_locked(prev, prev, 1);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    w_look_again();
+}
+
+/* The P is gone: to an idle one, or to the end of the global queue. */
+static struct w_m *wait_for_p(struct w_m *m)
+{
+    struct w_g *g = m->g;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    if (p != NULL)
+        w_sched.retaken--;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (p != NULL) {
+        w_m_acquire(m, p);
+        return m;
+    }
+    w_set_state(g, W_RUNNABLE);
+    w_switch_from(m, NULL, after_unblock, NULL);
+    return w_m();
+}
+
+static bool take_back(struct w_m *m, struct w_p *p)
+{
+    struct w_m *me = m;
+    if (!cas_acq_rel(&p->blocked_by, &me, NULL)) /* [BL-1] the P's queues as we left them */
+        return false;
+    m->p = p;
+    return true;
+}
+
+/* Ends the region that m's goroutine is in. Returns with a P, perhaps on another M. */
+struct w_m *w_block_end(struct w_m *m)
+{
+    struct w_p *p = ld_relaxed(&m->blocked_p);
+    st_relaxed(&m->blocked_p, NULL);
+    if (!take_back(m, p))
+        m = wait_for_p(m);
+    w_set_state(m->g, W_RUNNING);
+    return m;
+}
+
+/* The P goes to somebody else while we block. */
+static void give_away(struct w_p *p)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_sched.retaken++;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    w_p_release(p);
+}
+
+static void begin(struct w_m *m)
+{
+    struct w_g *g = m->g;
+    struct w_p *p = m->p;
+    bool others = w_p_work(p) > 0;
+    g->since = ld_relaxed(&w_sched.coarse_now);
+    w_set_state(g, W_BLOCKED);
+    st_relaxed(&m->blocked_p, p);
+    m->p = NULL;
+    st_relaxed(&m->gate, NULL);
+    if (others && g->handoffs > 0) {
+        g->handoffs--;
+        give_away(p);
+        return;
+    }
+    if (others)
+        w_expose(p); /* nobody may count on us any more (W4) */
+    st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
+    if (others)
+        w_look_again();
+}
+
+void weft_block_enter(void)
+{
+    struct w_m *m = w_enter();
+    if (m == NULL)
+        return;
+    m->g->blocks++;
+    m->g->flags |= W_G_BLOCKING;
+    begin(m);
+    w_leave();
+}
+
+void weft_block_leave(void)
+{
+    struct w_m *m = w_m();
+    if (m == NULL)
+        return;
+    st_relaxed(&m->in_runtime, 1);
+    w_compiler_barrier();
+    struct w_p *p = ld_relaxed(&m->blocked_p);
+    if (likely(p != NULL && take_back(m, p))) {
+        st_relaxed(&m->blocked_p, NULL);
+        st_relaxed(&m->gate, p);
+        w_set_state(m->g, W_RUNNING);
+        w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
+        if (unlikely(ld_relaxed(&w_sched.stopping)) || unlikely(ld_relaxed(&p->attn) & W_ATTN_RETIRE))
+            m = w_enter_slow(m);
+    } else {
+        m = w_enter();
+    }
+    struct w_g *g = m->g;
+    if (g->blocks == 0)
+        w_fatal("weft_block_leave without weft_block_enter in goroutine %lu", g->id);
+    if (--g->blocks > 0)
+        begin(m);
+    else
+        g->flags &= (uint8_t)~W_G_BLOCKING;
+    w_leave();
+}
+
+/* Monitor: m has been blocked long enough. */
+void w_p_retake(struct w_p *p, struct w_m *m)
+{
+    struct w_m *holder = m;
+    if (!cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
+        return;
+    give_away(p);
+}

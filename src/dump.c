@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* What every goroutine is doing, as text. */
+#include "weft_internal.h"
+
+static void print_head(int fd, const struct w_g *g)
+{
+    enum w_state state = ld_relaxed(&g->state);
+    w_say_to(fd, "goroutine %lu", g->id);
+    if (g->name != NULL)
+        w_say_to(fd, " \"%s\"", g->name);
+    w_say_to(fd, " [%s", w_state_name(state));
+    if (state == W_WAITING)
+        w_say_to(fd, ": %s %p", w_reason_name(g->reason), g->waits_on);
+    if (state == W_WAITING || state == W_BLOCKED)
+        w_say_to(fd, ", %ld ms", (long)((w_now() - g->since) / WEFT_MSEC));
+    w_say_to(fd, "]\n    entry ");
+    w_print_symbol(fd, (const void *)g->fn);
+    if (g->started_at != NULL) {
+        w_say_to(fd, "\n    started at ");
+        w_print_symbol(fd, g->started_at);
+    }
+    w_say_to(fd, "\n");
+}
+
+static void dump_g(struct w_g *g, void *arg)
+{
+    int fd = *(int *)arg;
+    enum w_state state = ld_relaxed(&g->state);
+    if (state == W_IDLE || state == W_DEAD)
+        return;
+    print_head(fd, g);
+    if (g->stack_lo != NULL && (state == W_WAITING || state == W_RUNNABLE || state == W_PREEMPTED))
+        w_print_backtrace(fd, g->sp, NULL);
+    w_say_to(fd, "\n");
+}
+
+/* Nothing may run meanwhile. */
+void w_dump_all(int fd)
+{
+    w_gs_each(dump_g, &fd);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The global queue: a list under the scheduler's lock. What comes here: overflow of the local queues, goroutines that
+ * were preempted or whose P was taken, and what threads without a P make ready. Order is first in, first out.
+ */
+#include "weft_internal.h"
+
+void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n)
+{
+    struct w_globq *q = &w_sched.globq;
+    last->link = NULL;
+    if (q->tail != NULL)
+        q->tail->link = first;
+    else
+        q->head = first;
+    q->tail = last;
+    st_relaxed(&q->len, ld_relaxed(&q->len) + n); /* relaxed: a hint outside the lock */
+}
+
+void w_globq_put(struct w_g *g)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_globq_put_locked(g, g, 1);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+void w_globq_put_many(struct w_g **gs, uint32_t n)
+{
+    if (n == 0)
+        return;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        gs[i]->link = gs[i + 1];
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_globq_put_locked(gs[0], gs[n - 1], n);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+static struct w_g *pop_locked(struct w_globq *q)
+{
+    struct w_g *g = q->head;
+    q->head = g->link;
+    if (q->head == NULL)
+        q->tail = NULL;
+    st_relaxed(&q->len, ld_relaxed(&q->len) - 1);
+    return g;
+}
+
+/* One to run now, and this P's share of the rest into its ring, at most max in all. */
+struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max)
+{
+    struct w_globq *q = &w_sched.globq;
+    uint32_t len = ld_relaxed(&q->len), n = len / ld_relaxed(&w_sched.procs) + 1;
+    if (len == 0)
+        return NULL;
+    if (n > len)
+        n = len;
+    if (n > max)
+        n = max;
+    struct w_g *g = pop_locked(q);
+    while (--n > 0 && w_runq_len(&p->runq) < W_RUNQ_SIZE)
+        w_runq_put(&p->runq, pop_locked(q));
+    return g;
+}
+
+struct w_g *w_globq_get(struct w_p *p, uint32_t max)
+{
+    if (ld_relaxed(&w_sched.globq.len) == 0) /* relaxed: a hint; whoever goes to sleep looks again under the lock */
+        return NULL;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_g *g = w_globq_get_locked(p, max);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return g;
+}

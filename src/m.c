@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * M: the OS threads. An M runs goroutines while it holds a P, and sleeps on a futex while it does not.
+ *
+ * A sleeping M is in the list of idle Ms (newest first: its stack and cache are the warmest), or waits for the one
+ * goroutine that is pinned to it. It is woken with a P in its hand (next_p): there is nothing to compete for when it
+ * is awake. Ms are made when a P has work and no M sleeps; those that are idle beyond a few end after a while.
+ *
+ * Pinned: when a pinned goroutine parks, its M gives its P away and sleeps. Whoever finds the goroutine in a queue hands
+ * over his own P to that M and sleeps in turn: two thread switches, as in Go.
+ */
+#include "weft_internal.h"
+#include <stdlib.h>
+
+enum {
+    STACK = 256 << 10,     /* the M's own; goroutines do not run on it */
+    ALT_STACK = 64 << 10,  /* a signal frame with AVX-512 and AMX is 12 KiB; unwinding needs a few more */
+    KEEP_IDLE = 4,         /* idle Ms beyond the number of Ps that stay for good */
+};
+static const int64_t LINGER = 5 * WEFT_SEC; /* the others end after this */
+
+/* ---- life of an M ----------------------------------------------------------------------------------------------- */
+
+void w_m_acquire(struct w_m *m, struct w_p *p)
+{
+    m->p = p;
+    st_relaxed(&p->m, m);
+    st_relaxed(&m->gate, p);
+    w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
+}
+
+static void link_all_locked(struct w_m *m)
+{
+    m->all_next = w_sched.all_ms;
+    if (m->all_next != NULL)
+        m->all_next->all_prev = m;
+    w_sched.all_ms = m;
+    m->id = w_sched.m_serial++;
+    w_sched.m_count++;
+}
+
+static void unlink_all_locked(struct w_m *m)
+{
+    if (m->all_prev != NULL)
+        m->all_prev->all_next = m->all_next;
+    else
+        w_sched.all_ms = m->all_next;
+    if (m->all_next != NULL)
+        m->all_next->all_prev = m->all_prev;
+    w_sched.m_count--;
+}
+
+static void free_m(struct w_m *m)
+{
+    if (m->alt_stack != NULL)
+        munmap(m->alt_stack, ALT_STACK);
+    free(m);
+}
+
+/* Last steps of a thread that the ended run left behind: nobody else knows of it. */
+static void end_abandoned(struct w_m *m)
+{
+    w_slab_release(m->keep);
+    sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    w_tls_m = NULL;
+    free_m(m);
+}
+
+static void end_m(struct w_m *m)
+{
+    sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool abandoned = m->abandoned;
+    if (!abandoned) {
+        unlink_all_locked(m);
+        m->link = w_sched.ended_ms;
+        w_sched.ended_ms = m;
+    }
+    bool last = w_sched.m_count == 0;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (abandoned)
+        end_abandoned(m);
+    else if (last)
+        w_monitor_wake();
+}
+
+static void *m_main(void *arg)
+{
+    struct w_m *m = arg;
+    m->errno_at = w_errno_location();
+    W_SAN_THREAD(m);
+    sigaltstack(&(stack_t){.ss_sp = m->alt_stack, .ss_size = ALT_STACK}, NULL);
+    w_tls_m = m;
+    w_m_acquire(m, m->next_p);
+    struct w_g *g;
+    while (!m->quit && (g = w_find(m)) != NULL) {
+        if (g->flags & W_G_PINNED && g->pinned != m)
+            w_m_start_pinned(m, g);
+        else
+            w_run(m, g);
+        if (m->pinned_g != NULL && !m->quit)
+            w_m_stop_pinned(m);
+    }
+    end_m(m);
+    return NULL;
+}
+
+static int make_thread(struct w_m *m)
+{
+    pthread_attr_t attr;
+    int r = pthread_attr_init(&attr);
+    if (r != 0)
+        return -r;
+    pthread_attr_setstacksize(&attr, STACK);
+    r = pthread_create(&m->thread, &attr, m_main, m);
+    if (r == EINVAL) /* large static TLS needs more than STACK */
+        r = pthread_create(&m->thread, NULL, m_main, m);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+/* A new thread that begins with p in its hand. */
+static int make_m(struct w_p *p, bool spinning)
+{
+    struct w_m *m = aligned_alloc(W_CACHE_LINE, sizeof *m);
+    if (m == NULL)
+        return -ENOMEM;
+    *m = (struct w_m){.next_p = p, .spinning = spinning, .in_runtime = 1};
+    m->alt_stack = w_map(ALT_STACK);
+    if (m->alt_stack == NULL) {
+        free_m(m);
+        return -ENOMEM;
+    }
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool stopping = ld_relaxed(&w_sched.stopping);
+    if (!stopping)
+        link_all_locked(m);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (stopping) {
+        free_m(m);
+        return 0;
+    }
+    int r = make_thread(m);
+    if (r != 0) {
+        w_lock(&w_sched.lock, W_RANK_SCHED);
+        unlink_all_locked(m);
+        w_unlock(&w_sched.lock, W_RANK_SCHED);
+        free_m(m);
+    }
+    return r;
+}
+
+/* ---- sleeping and waking ---------------------------------------------------------------------------------------- */
+
+void w_m_wake(struct w_m *m)
+{
+    st_release(&m->wake, 1); /* [MW-1] publishes next_p */
+    w_futex_wake(&m->wake, 1);
+}
+
+/* false: the time passed first. */
+static bool sleep_m(struct w_m *m, int64_t ns)
+{
+    while (ld_acquire(&m->wake) == 0) /* [MW-1] */
+        if (w_futex_wait(&m->wake, 0, ns) == -ETIMEDOUT && ld_acquire(&m->wake) == 0) /* [MW-1] */
+            return false;
+    st_relaxed(&m->wake, 0);
+    return true;
+}
+
+static void take_next_p(struct w_m *m)
+{
+    struct w_p *p = m->next_p;
+    m->next_p = NULL;
+    m->spinning = m->next_spinning;
+    m->next_spinning = false;
+    if (p != NULL)
+        w_m_acquire(m, p);
+}
+
+static bool push_idle(struct w_m *m)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool stopping = ld_relaxed(&w_sched.stopping);
+    if (!stopping) {
+        m->link = w_sched.idle_ms;
+        w_sched.idle_ms = m;
+        m->idle = true;
+        w_sched.idle_m_count++;
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return !stopping;
+}
+
+static struct w_m *pop_idle_locked(void)
+{
+    struct w_m *m = w_sched.idle_ms;
+    if (m == NULL)
+        return NULL;
+    w_sched.idle_ms = m->link;
+    m->idle = false;
+    w_sched.idle_m_count--;
+    return m;
+}
+
+static bool superfluous(void)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool yes = w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return yes;
+}
+
+/* It slept long enough: out of the list, unless somebody has just picked it, or it is needed as a reserve. */
+static bool leave_idle(struct w_m *m)
+{
+    bool left = false;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    if (m->idle && w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs)) {
+        struct w_m **at = &w_sched.idle_ms;
+        while (*at != m)
+            at = &(*at)->link;
+        *at = m->link;
+        m->idle = false;
+        w_sched.idle_m_count--;
+        left = true;
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return left;
+}
+
+/* Returns with a P; without one if this thread must end. */
+void w_m_stop(struct w_m *m)
+{
+    if (!push_idle(m))
+        return;
+    for (;;) {
+        if (sleep_m(m, superfluous() ? LINGER : -1))
+            break;
+        if (leave_idle(m))
+            return;
+    }
+    take_next_p(m);
+}
+
+int w_m_start(struct w_p *p, bool spinning)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool stopping = ld_relaxed(&w_sched.stopping);
+    struct w_m *m = stopping ? NULL : pop_idle_locked();
+    if (m != NULL) {
+        m->next_p = p;
+        m->next_spinning = spinning;
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (m != NULL)
+        w_m_wake(m);
+    if (m != NULL || stopping)
+        return 0;
+    int r = make_m(p, spinning);
+    if (r == 0)
+        return 0;
+    w_expose(p); /* its queues may hold work: the monitor tries again, and thieves look at idle Ps too */
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_p_idle_locked(p);
+    if (spinning)
+        sub_seq(&w_sched.spinning, 1); /* [WK-1] */
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    st_relaxed(&w_sched.m_wanted, true);
+    w_monitor_wake();
+    return r;
+}
+
+/* Waits for the threads that have ended. */
+void w_ms_join(void)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_m *m = w_sched.ended_ms, *next;
+    w_sched.ended_ms = NULL;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    for (; m != NULL; m = next) {
+        next = m->link;
+        pthread_join(m->thread, NULL);
+        free_m(m);
+    }
+}
+
+/* ---- pinned goroutines ------------------------------------------------------------------------------------------ */
+
+/* The goroutine that is pinned here does not run: sleep until it can. */
+void w_m_stop_pinned(struct w_m *m)
+{
+    struct w_p *p = m->p;
+    struct w_g *picked = m->picked;
+    m->picked = NULL;
+    if (picked != NULL)
+        w_globq_put(picked);
+    if (ld_relaxed(&w_sched.stopping))
+        return;
+    m->p = NULL;
+    st_relaxed(&m->gate, NULL);
+    if (p != NULL) /* it came from a blocking region, and its P was taken already */
+        w_p_release(p);
+    sleep_m(m, -1);
+    take_next_p(m);
+    m->picked = m->p != NULL ? m->pinned_g : NULL;
+}
+
+/* g runs on another M only: that one gets our P, and we sleep. */
+void w_m_start_pinned(struct w_m *m, struct w_g *g)
+{
+    struct w_m *other = g->pinned;
+    struct w_p *p = m->p;
+    m->p = NULL;
+    st_relaxed(&m->gate, NULL);
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool stopping = ld_relaxed(&w_sched.stopping);
+    if (!stopping)
+        other->next_p = p;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (!stopping)
+        w_m_wake(other);
+}
+
+void weft_pin(void)
+{
+    struct w_m *m = w_enter();
+    if (m == NULL)
+        return;
+    struct w_g *g = m->g;
+    if (g->pins++ == 0) {
+        g->flags |= W_G_PINNED;
+        g->pinned = m;
+        m->pinned_g = g;
+    }
+    w_leave();
+}
+
+void weft_unpin(void)
+{
+    struct w_m *m = w_enter();
+    if (m == NULL)
+        return;
+    struct w_g *g = m->g;
+    if (g->pins == 0)
+        w_fatal("weft_unpin without weft_pin in goroutine %lu", g->id);
+    if (--g->pins == 0) {
+        g->flags &= (uint8_t)~W_G_PINNED;
+        g->pinned = NULL;
+        m->pinned_g = NULL;
+    }
+    w_leave();
+}

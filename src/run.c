@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A run: from weft_run to the last thread joined and the last page given back.
+ *
+ * The end. Somebody calls w_stop (main returned, everything is asleep, or the last goroutine ended after weft_exit in
+ * main): `stopping` is set, the gate of every M is closed, every sleeping M is woken. An M ends when it searches for
+ * work or when its goroutine makes a runtime call. The monitor, which is the thread that called weft_run, waits for them.
+ * An M that does not come within GRACE is in foreign code, blocked or computing: it is left behind with the slab that
+ * holds its stack, and ends by itself, touching nothing shared, when its goroutine next calls the runtime.
+ *
+ * Foreign threads. A call of theirs is counted in w_sched.foreign while it uses the runtime; `up` is taken down first,
+ * then the count is waited for:                                                                         [FT-1]
+ *      foreign:  foreign++ ; up?              run:  up = 0 ; foreign == 0?
+ */
+#include "weft_internal.h"
+#include <fcntl.h>
+
+static const int64_t GRACE = 100 * WEFT_MSEC;
+static const size_t DEFAULT_STACK = 64 << 10;
+static const size_t MAIN_STACK = 8 << 20; /* what the main thread of a process has */
+static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
+static const int64_t MIN_QUANTUM = 100 * WEFT_USEC;
+
+static _Atomic bool claimed; /* a run is under way, from its first step to its last */
+
+/* ---- foreign threads -------------------------------------------------------------------------------------------- */
+
+int w_foreign_enter(void)
+{
+    add_seq(&w_sched.foreign, 1); /* [FT-1] */
+    if (ld_seq(&w_sched.up))      /* [FT-1] */
+        return 0;
+    w_foreign_leave();
+    return -EPERM;
+}
+
+void w_foreign_leave(void)
+{
+    sub_seq(&w_sched.foreign, 1); /* [FT-1] what we did is done before the runtime ends */
+}
+
+static void shut_out_foreign(void)
+{
+    xchg_seq(&w_sched.up, false);         /* [FT-1] */
+    while (ld_seq(&w_sched.foreign) != 0) /* [FT-1] */
+        sched_yield();
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+void w_stop_locked(int result)
+{
+    if (ld_relaxed(&w_sched.stopping))
+        return;
+    w_sched.result = result;
+    st_relaxed(&w_sched.stopping, true);
+    w_fence_seq(); /* [ST-1] an M that opens its gate after this sees it */
+    for (struct w_m *m = w_sched.all_ms; m != NULL; m = m->all_next) {
+        st_relaxed(&m->gate, NULL);
+        m->idle = false;
+        w_m_wake(m);
+    }
+    w_sched.idle_ms = NULL;
+    w_sched.idle_m_count = 0;
+    w_monitor_wake();
+}
+
+void w_stop(int result)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_stop_locked(result);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+static int alive(void)
+{
+    uint64_t n = ld_relaxed(&w_sched.foreign_spawned);
+    for (uint32_t i = 0; i < ld_relaxed(&w_sched.p_count); i++)
+        n += ld_relaxed(&w_sched.ps[i]->count.spawned) - ld_relaxed(&w_sched.ps[i]->count.ended);
+    return (int)n;
+}
+
+/* A P has become idle. If it was the last, and nobody is in a blocking call, nothing will ever happen again. */
+void w_check_dead_locked(void)
+{
+    if (w_sched.busy_ps > 0 || w_sched.retaken != 0 || ld_relaxed(&w_sched.globq.len) > 0 || w_ps_have_work())
+        return;
+    w_stop_locked(w_sched.main_exited && alive() == 0 ? 0 : -EDEADLK);
+}
+
+/* M by M: those that are outside the runtime after the grace period are left behind. Their gates are closed; with the
+ * P that they blocked on forgotten too, their way in leads through our lock, unless they are inside already. */
+static uint32_t abandon_locked(void)
+{
+    uint32_t n = 0;
+    struct w_m *next;
+    for (struct w_m *m = w_sched.all_ms; m != NULL; m = m->all_next)
+        st_relaxed(&m->blocked_p, NULL);
+    w_membarrier(); /* where it is missing, the grace period since the gates were closed stands in for it */
+    for (struct w_m *m = w_sched.all_ms; m != NULL; m = next) {
+        next = m->all_next;
+        if (ld_relaxed(&m->in_runtime))
+            continue; /* it is on its way out */
+        m->abandoned = true;
+        m->keep = w_stack_keep(m->g->stack_class, m->g->stack_lo);
+        pthread_detach(m->thread);
+        if (m->all_prev != NULL)
+            m->all_prev->all_next = next;
+        else
+            w_sched.all_ms = next;
+        if (next != NULL)
+            next->all_prev = m->all_prev;
+        w_sched.m_count--;
+        n++;
+    }
+    return n;
+}
+
+static uint32_t ms_left(bool abandon, uint32_t *abandoned)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    if (abandon)
+        *abandoned += abandon_locked();
+    uint32_t n = w_sched.m_count;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return n;
+}
+
+static void wait_for_ms(void)
+{
+    int64_t deadline = w_now() + GRACE;
+    uint32_t abandoned = 0;
+    for (;;) {
+        uint32_t word = ld_relaxed(&w_sched.monitor_word);
+        if (ms_left(w_now() >= deadline, &abandoned) == 0)
+            break;
+        w_futex_wait(&w_sched.monitor_word, word, 10 * WEFT_MSEC);
+    }
+    w_ms_join();
+    if (abandoned > 0)
+        w_say("the run has ended with %u goroutine(s) still in foreign code: their threads are left behind", abandoned);
+}
+
+static void finish(void)
+{
+    wait_for_ms();
+    shut_out_foreign();
+    if (w_sched.result == -EDEADLK) {
+        w_say("deadlock: every goroutine is asleep, and nothing can wake one");
+        w_dump_all(STDERR_FILENO);
+    }
+}
+
+/* ---- the beginning ---------------------------------------------------------------------------------------------- */
+
+static uint64_t any_seed(void)
+{
+    uint64_t x = (uint64_t)w_now() * 0x9E3779B97F4A7C15ull ^ (uint64_t)getpid() << 32;
+    return x != 0 ? x : 1;
+}
+
+static int settle(weft_config *c)
+{
+    int r = w_config_from_env(c);
+    if (r != 0)
+        return r;
+    if (c->procs < 0 || c->procs > W_MAX_PROCS || c->quantum < 0 || w_stack_class(c->stack_size) < 0)
+        return -EINVAL;
+    if (c->procs == 0)
+        c->procs = w_usable_cpus("");
+    if (c->quantum == 0)
+        c->quantum = DEFAULT_QUANTUM;
+    if (c->quantum < MIN_QUANTUM)
+        c->quantum = MIN_QUANTUM;
+    if (c->seed == 0)
+        c->seed = any_seed();
+    return 0;
+}
+
+/* All but the locks and the count of foreign calls, which others may be touching. */
+static void reset(const weft_config *c)
+{
+    w_sched.globq.head = w_sched.globq.tail = NULL;
+    st_relaxed(&w_sched.globq.len, 0);
+    w_sched.idle_ps = NULL;
+    w_sched.idle_ms = w_sched.all_ms = w_sched.ended_ms = NULL;
+    w_sched.m_count = w_sched.idle_m_count = w_sched.m_serial = w_sched.busy_ps = 0;
+    w_sched.retaken = 0;
+    w_sched.main_exited = false;
+    w_sched.result = 0;
+    st_relaxed(&w_sched.procs, 0);
+    st_relaxed(&w_sched.p_count, 0);
+    st_relaxed(&w_sched.idle_p_count, 0);
+    st_relaxed(&w_sched.spinning, 0);
+    st_relaxed(&w_sched.attentive, false);
+    st_relaxed(&w_sched.m_wanted, false);
+    st_relaxed(&w_sched.monitor_asleep, false);
+    st_relaxed(&w_sched.coarse_now, w_now());
+    st_relaxed(&w_sched.next_id, 1);
+    st_relaxed(&w_sched.foreign_spawned, 0);
+#ifdef W_TSAN
+    w_sched.hiding = false; /* it knows nothing of membarrier, and would report every rescue as a race */
+#else
+    w_sched.hiding = w_membarrier_register() == 0;
+#endif
+    w_sched.quantum = c->quantum;
+    w_sched.seed = c->seed;
+    w_lock(&w_sched.lock, W_RANK_SCHED); /* a thread that an earlier run left behind may be looking */
+    st_relaxed(&w_sched.stopping, false);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+static int start_first_m(void)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_p *p = w_p_get_idle_locked();
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return w_m_start(p, false);
+}
+
+static int run(const weft_config *c, weft_fn *fn, void *arg)
+{
+    bool own_size = c->stack_size != 0;
+    reset(c);
+    int r = w_stacks_init(own_size ? c->stack_size : DEFAULT_STACK);
+    if (r != 0)
+        return r;
+    w_gs_init();
+    if ((r = w_ps_init((uint32_t)c->procs)) != 0)
+        goto free_all;
+    if ((r = w_overflow_init()) != 0)
+        goto free_all;
+    if ((r = w_g_start_main(fn, arg, own_size ? c->stack_size : MAIN_STACK)) != 0)
+        goto restore_handlers;
+    xchg_seq(&w_sched.up, true); /* [FT-1] */
+    if ((r = start_first_m()) != 0) {
+        shut_out_foreign();
+        goto restore_handlers;
+    }
+    w_monitor();
+    finish();
+    r = w_sched.result;
+
+restore_handlers:
+    w_overflow_done();
+free_all:
+    st_relaxed(&w_sched.up, false);
+    w_gs_free();
+    w_ps_free();
+    w_stacks_free();
+    return r;
+}
+
+int weft_run_with(const weft_config *config, weft_fn *fn, void *arg)
+{
+    if (fn == NULL)
+        return -EINVAL;
+    weft_config c = config != NULL ? *config : (weft_config){0};
+    int r = settle(&c);
+    if (r != 0)
+        return r;
+    bool none = false;
+    if (!cas_acquire(&claimed, &none, true)) /* [RN-1] the run before has given everything back */
+        return -EBUSY;
+    r = run(&c, fn, arg);
+    st_release(&claimed, false); /* [RN-1] */
+    return r;
+}
+
+int weft_run(weft_fn *fn, void *arg)
+{
+    return weft_run_with(NULL, fn, arg);
+}
+
+int64_t weft_now(void)
+{
+    return w_now();
+}

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the next goroutine comes from; how one leaves its thread to another; who wakes a thread for new work.
+ *
+ * Each P has three places for goroutines that can run, and there is one for all:
+ *   slot    the one that this P runs next; private to it, so that no atomic operation is spent on it
+ *   runq    woken and yielding ones, in turn                                              (runq.h)
+ *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
+ *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
+ * Order: every 61st slice the global queue; one that was just woken by the running one (a hand-off, always in the slot);
+ * runq; fresh; global; other Ps (fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
+ *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
+ *   S2  a woken or yielding one in the slot is older than all in runq
+ *   S3  a hand-off that is replaced by another goes to the tail of runq
+ *
+ * Nobody starves. A slice is what a goroutine runs until it parks, yields or is preempted, with all that is handed to it
+ * through the slot; after the quantum the monitor ends it. Once every quantum each P ages: a hand-off goes to the tail of
+ * runq and so does the older half of fresh. So a goroutine in runq waits at most for the slices of those before it, one
+ * in fresh for nine quanta more (2^8 = 256 lie there at the most), one in globq for 61 slices for each before it.
+ *
+ * Leaving. A goroutine that parks takes the next one itself and switches to it directly; only if there is none at hand
+ * does it go to its M's own stack, which searches on and sleeps. What must happen to it once it is off its stack (into
+ * a queue, unlock the channel, recycle) is left behind as m->after, and done by the context that comes after it, as
+ * its first deed: w_landed. Before that no other thread can get hold of it.
+ *
+ * The wake rule, which tests/model/wake.pml checks:
+ *   W1  Whoever makes work available either sees a spinning M or an empty list of idle Ps, or wakes an M (announce).
+ *       Work is published first, then spinning and idle are looked at, with a full fence between.          [WK-1]
+ *   W2  Whoever stops looking, by taking work or by going to sleep, looks at all queues again after it has said so,
+ *       by lowering `spinning` or by putting its P on the idle list, with a full fence between.              [WK-1]
+ *   W3  spinning and the list of idle Ps change together under the lock when an M is woken (w_wake_one).
+ *   W4  A lone goroutine, in the slot of a busy P and nothing behind it, wakes nobody while the monitor is attentive:
+ *       its P will most likely be free for it long before a thread could be awake (20 us). If it is not, the monitor
+ *       takes it out within a millisecond (w_rescue), and from then on the P defers no more for a while.
+ */
+#include "park.h"
+#include "weft_internal.h"
+
+enum {
+    FAIR_TURN = 61,   /* Go's: a prime, so that it does not fall in step with anything */
+    SPIN_ROUNDS = 5,  /* of stealing, before an M goes to sleep: about 10 us, half of what a wake-up costs */
+    SPIN_PAUSES = 150, /* between rounds, about 2 us: each look takes the victims' cache lines away */
+    STEAL_FRESH = 32,
+};
+
+struct w_sched w_sched;
+__thread struct w_m *w_tls_m __attribute__((tls_model("initial-exec")));
+
+/* ---- work that is there ----------------------------------------------------------------------------------------- */
+
+/* What thieves can take. */
+static uint32_t shared_work(struct w_p *p)
+{
+    return w_runq_len(&p->runq) + w_fresh_len(&p->fresh);
+}
+
+uint32_t w_p_work(struct w_p *p)
+{
+    return (ld_relaxed(&p->slot) != NULL) + shared_work(p);
+}
+
+static bool work_to_share(void)
+{
+    if (ld_relaxed(&w_sched.globq.len) > 0)
+        return true;
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++)
+        if (shared_work(w_sched.ps[i]) > 0)
+            return true;
+    return false;
+}
+
+static bool lone_work(void)
+{
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++)
+        if (ld_relaxed(&w_sched.ps[i]->slot) != NULL)
+            return true;
+    return false;
+}
+
+/* ---- waking threads --------------------------------------------------------------------------------------------- */
+
+/* Wakes an M that looks for work, unless one is looking already or no P is free. */
+void w_wake_one(void)
+{
+    uint32_t none = 0;
+    if (ld_relaxed(&w_sched.idle_p_count) == 0 || !cas_seq(&w_sched.spinning, &none, 1)) /* [WK-1] */
+        return;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    if (p == NULL)
+        sub_seq(&w_sched.spinning, 1); /* [WK-1] inside the lock: a P that is made idle after this looks again (W3) */
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (p != NULL)
+        w_m_start(p, true);
+}
+
+/* W2, for whoever lowered `spinning` or made a P idle. */
+void w_look_again(void)
+{
+    w_fence_seq(); /* [WK-1] */
+    if (ld_relaxed(&w_sched.idle_p_count) > 0 && ld_relaxed(&w_sched.spinning) == 0 && work_to_share())
+        w_wake_one();
+}
+
+/* A P that has lost its M: to another one if there is work, else to the idle list. */
+void w_p_release(struct w_p *p)
+{
+    if (w_p_work(p) > 0 || ld_relaxed(&w_sched.globq.len) > 0) {
+        w_m_start(p, false);
+        return;
+    }
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_p_idle_locked(p);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    w_look_again();
+}
+
+/* ---- putting goroutines into queues ----------------------------------------------------------------------------- */
+
+/* The ring is full: its older half and the new one go to the global queue. */
+static __attribute__((noinline)) void overflow(struct w_p *p, struct w_g *g)
+{
+    struct w_g *batch[W_RUNQ_SIZE / 2 + 1];
+    uint32_t n = w_runq_steal(&p->runq, batch, W_RUNQ_SIZE / 2);
+    batch[n++] = g;
+    w_count(&p->count.overflows);
+    w_globq_put_many(batch, n);
+}
+
+static __attribute__((noinline)) void overflow_fresh(struct w_p *p, struct w_g *g)
+{
+    struct w_g *batch[W_FRESH_SIZE / 2];
+    w_count(&p->count.overflows);
+    w_globq_put_many(batch, w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2));
+    w_fresh_push(&p->fresh, g);
+}
+
+static void put(struct w_p *p, struct w_g *g)
+{
+    if (unlikely(!w_runq_put(&p->runq, g)))
+        overflow(p, g);
+}
+
+static void share(struct w_p *p, struct w_g *g, enum w_kind kind)
+{
+    if (kind != W_FRESH)
+        put(p, g);
+    else if (unlikely(!w_fresh_push(&p->fresh, g)))
+        overflow_fresh(p, g);
+}
+
+static inline void fill_slot(struct w_p *p, struct w_g *g, enum w_kind kind)
+{
+    st_relaxed(&p->slot, g); /* relaxed: the holder's own; the monitor takes it only while the holder is outside */
+    p->slot_kind = kind;
+}
+
+static inline struct w_g *empty_slot(struct w_p *p)
+{
+    struct w_g *g = ld_relaxed(&p->slot);
+    if (g != NULL)
+        st_relaxed(&p->slot, NULL);
+    return g;
+}
+
+/* What is in the slot becomes visible to thieves. */
+void w_expose(struct w_p *p)
+{
+    struct w_g *g = empty_slot(p);
+    if (g != NULL)
+        share(p, g, p->slot_kind);
+}
+
+/* Is the new one to run before the one in the slot? S1 to S3. */
+static inline bool goes_first(enum w_kind new, enum w_kind old)
+{
+    return new == W_HANDOFF || (old == W_FRESH && (new == W_FRESH || new == W_TURN));
+}
+
+static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
+{
+    struct w_g *old = ld_relaxed(&p->slot);
+    if (likely(old == NULL)) {
+        if (likely(w_sched.hiding) && (kind == W_HANDOFF || w_runq_len(&p->runq) == 0))
+            fill_slot(p, g, kind);
+        else
+            share(p, g, kind);
+    } else if (goes_first(kind, p->slot_kind)) {
+        enum w_kind old_kind = p->slot_kind;
+        fill_slot(p, g, kind);
+        share(p, old, old_kind);
+    } else {
+        share(p, g, kind);
+    }
+}
+
+/* W4: may the one in the slot wait for its P? */
+static bool defer(struct w_p *p)
+{
+    if (shared_work(p) > 0 || !ld_relaxed(&w_sched.attentive))
+        return false;
+    uint32_t n = ld_relaxed(&p->no_defer);
+    if (likely(n == 0))
+        return true;
+    st_relaxed(&p->no_defer, n - 1); /* relaxed: a hint; the monitor's store may be lost to this one */
+    return false;
+}
+
+static __attribute__((noinline)) void announce_slow(struct w_p *p)
+{
+    if (defer(p))
+        return;
+    if (ld_relaxed(&w_sched.idle_p_count) > 0 && shared_work(p) == 0)
+        w_expose(p);
+    w_fence_seq(); /* [WK-1] the work is visible before we look who could take it */
+    if (ld_relaxed(&w_sched.idle_p_count) > 0 && ld_relaxed(&w_sched.spinning) == 0)
+        w_wake_one();
+}
+
+/* W1, after p got work. */
+static inline void announce(struct w_p *p)
+{
+    if (ld_relaxed(&w_sched.procs) > 1) /* relaxed: whoever adds a P looks for work itself */
+        announce_slow(p);
+}
+
+void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind)
+{
+    place(p, g, kind);
+    announce(p);
+}
+
+/* Makes a goroutine runnable that waits, from wherever we are. */
+void w_ready(struct w_g *g)
+{
+    struct w_m *m = w_m();
+    w_set_state(g, W_RUNNABLE);
+    if (m != NULL && m->p != NULL) {
+        w_enqueue(m->p, g, W_HANDOFF);
+        return;
+    }
+    w_globq_put(g);
+    w_fence_seq(); /* [WK-1] */
+    w_wake_one();
+}
+
+/*
+ * Monitor: takes the goroutine out of p's slot if its holder is busy outside the runtime. The holder says in_runtime,
+ * then looks at its gate; we close the gate, then look at in_runtime; membarrier puts a fence between the holder's two
+ * steps, where it has none of its own. If it is outside, its way in leads through w_enter_slow, which waits for the lock
+ * that we hold.
+ */
+bool w_rescue(struct w_p *p, struct w_m *m)
+{
+    struct w_g *g = NULL;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    st_relaxed(&m->gate, NULL);
+    if (w_membarrier() == 0 && !ld_relaxed(&m->in_runtime) && ld_relaxed(&p->m) == m) {
+        g = empty_slot(p);
+        if (g != NULL)
+            w_globq_put_locked(g, g, 1);
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (g == NULL)
+        return false;
+    w_look_again();
+    return true;
+}
+
+/* ---- picking one on this P -------------------------------------------------------------------------------------- */
+
+/* A quantum has passed: a hand-off has had its turn, and the older half of the fresh ones waits in line from now on. */
+static __attribute__((noinline)) void age(struct w_p *p)
+{
+    struct w_g *batch[W_FRESH_SIZE / 2];
+    atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_AGE, memory_order_relaxed); /* relaxed: it carries nothing */
+    if (p->slot_kind == W_HANDOFF)
+        w_expose(p);
+    uint32_t n = w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2);
+    if (n > 0 && p->slot_kind == W_FRESH)
+        w_expose(p); /* S1: runq is about to fill */
+    for (uint32_t i = 0; i < n; i++)
+        put(p, batch[i]);
+}
+
+/* The next one from this P's own queues, or NULL. */
+struct w_g *w_pick(struct w_p *p)
+{
+    struct w_g *g;
+    if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
+        age(p);
+    uint32_t tick = ld_relaxed(&p->tick);
+    if (unlikely(tick % FAIR_TURN == 0) && (g = w_globq_get(p, 1)) != NULL)
+        goto slice;
+    if (likely((g = empty_slot(p)) != NULL)) {
+        if (p->slot_kind == W_HANDOFF)
+            return g; /* on its waker's slice */
+    } else if ((g = w_runq_get(&p->runq)) == NULL && (g = w_fresh_pop(&p->fresh)) == NULL) {
+        return NULL;
+    }
+slice:
+    st_relaxed(&p->tick, tick + 1); /* relaxed: the monitor only compares it with what it saw before */
+    return g;
+}
+
+/* ---- switching -------------------------------------------------------------------------------------------------- */
+
+void w_check_canary(const struct w_g *g)
+{
+    if (unlikely(*(const uint64_t *)(const void *)g->stack_lo != 0))
+        w_fatal("stack overflow in goroutine %lu %s: it went past its limit of %zu bytes", g->id,
+                g->name != NULL ? g->name : "", w_stack_size(g->stack_class));
+}
+
+/* Runs g from the M's own stack until something leaves to that again. */
+void w_run(struct w_m *m, struct w_g *g)
+{
+    w_enter_g(m, g);
+    W_SAN_LEAVE(m, g, g->stack_lo, w_stack_size(g->stack_class), false);
+    w_switch(&m->sp, g->sp);
+    w_landed(m);
+}
+
+/* Leaves the running goroutine for good: the run is over. It is neither saved nor recycled. */
+void w_quit(struct w_m *m)
+{
+    void *nowhere;
+    m->quit = true;
+    m->after = NULL;
+    m->g = NULL;
+    W_SAN_LEAVE(m, m, m->own_lo, m->own_size, true);
+    w_switch(&nowhere, m->sp);
+    __builtin_unreachable();
+}
+
+void w_after_yield(struct w_m *m, struct w_g *prev, void *arg)
+{
+    (void)arg;
+    w_enqueue(m->p, prev, W_TURN);
+}
+
+void w_after_global(struct w_m *m, struct w_g *prev, void *arg)
+{
+    (void)m, (void)arg;
+    w_globq_put(prev);
+    w_look_again();
+}
+
+void weft_yield(void)
+{
+    struct w_m *m = w_enter();
+    if (unlikely(m == NULL)) {
+        sched_yield();
+        return;
+    }
+    struct w_g *n = w_pick(m->p);
+    if (n == NULL)
+        n = w_globq_get(m->p, W_GLOBQ_SHARE);
+    if (n != NULL) {
+        w_set_state(m->g, W_RUNNABLE);
+        w_switch_from(m, n, w_after_yield, NULL);
+    }
+    w_leave();
+}
+
+/* The gate is closed: somebody wants something of this M. Every runtime call of a goroutine passes here. */
+struct w_m *w_enter_slow(struct w_m *m)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool over = ld_relaxed(&w_sched.stopping) || m->abandoned;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (over)
+        w_quit(m);
+    if (ld_relaxed(&m->blocked_p) != NULL)
+        m = w_block_end(m); /* a runtime call inside a blocking region ends it */
+    st_relaxed(&m->gate, m->p);
+    w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
+    if (ld_relaxed(&w_sched.stopping))
+        w_quit(m);
+    bool retire = ld_relaxed(&m->p->attn) & W_ATTN_RETIRE;
+    if (!retire && !ld_relaxed(&m->preempt))
+        return m;
+    st_relaxed(&m->preempt, false);
+    struct w_g *n = NULL;
+    if (!retire && (n = w_pick(m->p)) == NULL && (n = w_globq_get(m->p, W_GLOBQ_SHARE)) == NULL)
+        return m; /* nobody else wants to run here */
+    w_set_state(m->g, W_PREEMPTED);
+    w_switch_from(m, n, w_after_global, NULL);
+    return w_m();
+}
+
+/* ---- the search, on an M's own stack ---------------------------------------------------------------------------- */
+
+/* The older half of the victim's fresh ones, at most a few: first one to run, the rest into our own, order kept. */
+static struct w_g *steal_fresh(struct w_p *p, struct w_p *victim)
+{
+    uint32_t n = w_fresh_len(&victim->fresh);
+    n -= n / 2;
+    if (n > STEAL_FRESH)
+        n = STEAL_FRESH;
+    struct w_g *first = NULL, *g;
+    for (; n > 0 && (g = w_fresh_steal(&victim->fresh)) != NULL; n--) {
+        if (first == NULL)
+            first = g;
+        else if (!w_fresh_push(&p->fresh, g))
+            overflow_fresh(p, g);
+    }
+    return first;
+}
+
+static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
+{
+    struct w_g *batch[W_RUNQ_SIZE / 2];
+    uint32_t n = w_runq_steal(&victim->runq, batch, W_RUNQ_SIZE / 2);
+    for (uint32_t i = 1; i < n; i++)
+        put(p, batch[i]);
+    return n > 0 ? batch[0] : NULL;
+}
+
+static struct w_g *steal_from(struct w_p *p, struct w_p *victim)
+{
+    struct w_g *g = steal_fresh(p, victim);
+    if (g == NULL)
+        g = steal_runq(p, victim);
+    w_count(&p->count.steals);
+    if (g != NULL)
+        w_count(&p->count.stolen);
+    return g;
+}
+
+static uint32_t gcd(uint32_t a, uint32_t b)
+{
+    return b == 0 ? a : gcd(b, a % b);
+}
+
+/* One pass over all others: from a random one, in a random stride that meets each once. */
+static struct w_g *steal_round(struct w_p *p)
+{
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    uint32_t at = w_random(&p->rng) % n, stride = w_random(&p->rng) % n + 1;
+    while (gcd(stride, n) != 1)
+        stride = stride % n + 1;
+    for (uint32_t i = 0; i < n; i++, at = (at + stride) % n) {
+        struct w_p *victim = w_sched.ps[at];
+        struct w_g *g = victim != p ? steal_from(p, victim) : NULL;
+        if (g != NULL)
+            return g;
+    }
+    return NULL;
+}
+
+/* Spinning is bounded: at most half as many Ms as there are busy Ps. */
+static bool may_spin(struct w_m *m)
+{
+    if (m->spinning)
+        return true;
+    uint32_t idle = ld_relaxed(&w_sched.idle_p_count), n = ld_relaxed(&w_sched.procs);
+    if (2 * ld_relaxed(&w_sched.spinning) >= n - (idle < n ? idle : n))
+        return false;
+    m->spinning = true;
+    add_seq(&w_sched.spinning, 1); /* [WK-1] */
+    return true;
+}
+
+static struct w_g *steal_work(struct w_m *m)
+{
+    if (ld_relaxed(&w_sched.p_count) == 1 || !may_spin(m))
+        return NULL;
+    for (int round = 1; round <= SPIN_ROUNDS; round++) {
+        struct w_g *g = steal_round(m->p);
+        if (g != NULL || (g = w_globq_get(m->p, W_GLOBQ_SHARE)) != NULL)
+            return g;
+        if (ld_relaxed(&w_sched.idle_p_count) + 1 >= ld_relaxed(&w_sched.procs))
+            return NULL; /* nobody else runs: nothing can come from there */
+        for (int i = 0; i < SPIN_PAUSES; i++)
+            w_pause();
+    }
+    return NULL;
+}
+
+/* It has work: it spins no more. If it was the last that did, others may have relied on it (W2). */
+static struct w_g *found(struct w_m *m, struct w_g *g)
+{
+    if (m->spinning) {
+        m->spinning = false;
+        if (sub_seq(&w_sched.spinning, 1) == 1) /* [WK-1] */
+            w_look_again();
+    }
+    return g;
+}
+
+/* Gives the P up, says so, looks again (W2). Returns with a P if there was something after all. */
+static struct w_g *go_idle(struct w_m *m)
+{
+    struct w_p *p = m->p;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_g *g = w_globq_get_locked(p, W_GLOBQ_SHARE);
+    if (g == NULL) {
+        m->p = NULL;
+        st_relaxed(&m->gate, NULL);
+        w_p_idle_locked(p);
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (g != NULL)
+        return g;
+    if (m->spinning) {
+        m->spinning = false;
+        sub_seq(&w_sched.spinning, 1); /* [WK-1] */
+    }
+    w_fence_seq(); /* [WK-1] */
+    if (!work_to_share()) {
+        if (!ld_relaxed(&w_sched.attentive) && lone_work())
+            w_monitor_wake(); /* there is an idle P now: it becomes attentive (W4) */
+        return NULL;
+    }
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    if (p != NULL) {
+        m->spinning = true;
+        add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (p != NULL)
+        w_m_acquire(m, p);
+    return NULL;
+}
+
+/* The next goroutine for this M; sleeps until there is one. NULL: the M must end. */
+struct w_g *w_find(struct w_m *m)
+{
+    struct w_g *g = m->picked;
+    m->picked = NULL;
+    for (;;) {
+        if (m->p == NULL)
+            w_m_stop(m);
+        if (m->p == NULL)
+            return NULL;
+        if (ld_relaxed(&w_sched.stopping)) /* relaxed: [ST-1] whoever sets it closes our gate afterwards */
+            return NULL;
+        if (unlikely(ld_relaxed(&m->p->attn) & W_ATTN_RETIRE)) {
+            if (g != NULL)
+                w_globq_put(g);
+            g = NULL;
+            if (w_p_retire(m))
+                continue;
+        }
+        if (g != NULL || (g = w_pick(m->p)) != NULL || (g = w_globq_get(m->p, W_GLOBQ_SHARE)) != NULL ||
+            (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
+            return found(m, g);
+    }
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The system calls of the runtime, as functions that return zero or more, or a negative errno.
+ *
+ * This is the only file in which `errno` is read, and always beside the call that set it: glibc declares its locator
+ * `const`, so a compiler keeps its address across a switch after which the goroutine may be on another thread.
+ */
+#ifndef W_SYS_H
+#define W_SYS_H
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of a call that sets errno. The goroutine's own errno is left as it was. */
+#define W_RESULT(call)                        \
+    ({                                        \
+        int saved_ = errno;                   \
+        long r_ = (call);                     \
+        if (__builtin_expect(r_ == -1, 0)) {  \
+            r_ = -(long)errno;                \
+            errno = saved_;                   \
+        }                                     \
+        r_;                                   \
+    })
+
+/* The address of this thread's errno; an M remembers its own for the switches. */
+static inline int *w_errno_location(void)
+{
+    return &errno;
+}
+
+static inline int64_t w_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Waits while *word == expected, at most ns nanoseconds (negative: without limit). */
+static inline long w_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t ns)
+{
+    struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    return W_RESULT(
+        syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, ns < 0 ? NULL : &ts, NULL, 0));
+}
+
+static inline long w_futex_wake(_Atomic uint32_t *word, int n)
+{
+    return W_RESULT(syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n, NULL, NULL, 0));
+}
+
+/* Fresh zeroed pages, or NULL. Address space only: memory is charged when it is touched. */
+static inline void *w_map(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static inline long w_madvise(void *addr, size_t size, int advice)
+{
+    return W_RESULT(madvise(addr, size, advice));
+}
+
+/* One advice for many ranges of this process in one call; the number of bytes advised. */
+static inline long w_madvise_vec(const struct iovec *iov, size_t n, int advice)
+{
+    enum { PIDFD_SELF_PROCESS = -10001 };
+#ifdef SYS_process_madvise
+    return W_RESULT(syscall(SYS_process_madvise, PIDFD_SELF_PROCESS, iov, n, advice, 0));
+#else
+    (void)iov, (void)n, (void)advice;
+    return -ENOSYS;
+#endif
+}
+
+/* Every running thread of the process executes a full fence. The first call registers; -ENOSYS: not here. */
+static inline long w_membarrier_register(void)
+{
+    return W_RESULT(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0));
+}
+
+static inline long w_membarrier(void)
+{
+    return W_RESULT(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The monitor: what nobody else can notice, because everybody else is busy or blocked.
+ *
+ * The thread that called weft_run is the monitor while the run lasts; it has nothing else to do. It
+ *   - takes the P of a goroutine that stays in a blocking region while others wait,
+ *   - asks a goroutine that has used up its quantum to let others run, and makes each P age once a quantum,
+ *   - wakes a thread for a lone goroutine whose P does not get to it (sched.c, W4),
+ *   - gives memory back, joins threads that ended, retries threads that could not be made.
+ *
+ * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
+ *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it),
+ *   to MAX_DELAY  while all Ps are busy,
+ *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
+ */
+#include "weft_internal.h"
+
+static const int64_t MIN_DELAY = 50 * WEFT_USEC;
+static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
+static const int64_t TRIM_DELAY = WEFT_SEC;
+static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
+enum { NO_DEFER = 256 };
+
+struct look {
+    int64_t now;
+    bool watch; /* something may need us very soon */
+};
+
+void w_monitor_wake(void)
+{
+    add_relaxed(&w_sched.monitor_word, 1); /* relaxed: what it looks at is ordered by the locks and fences of its own */
+    w_futex_wake(&w_sched.monitor_word, 1);
+}
+
+static bool others_wait(struct w_p *p)
+{
+    return w_p_work(p) > 0 || ld_relaxed(&w_sched.globq.len) > 0;
+}
+
+static void look_at_blocked(struct look *l, struct w_p *p, struct w_m *m)
+{
+    if (p->blocked_seen != m) {
+        p->blocked_seen = m;
+        p->blocked_at = l->now;
+    }
+    bool wanted = others_wait(p);
+    if (l->now - p->blocked_at < (wanted ? BLOCK_LIMIT : MAX_DELAY)) {
+        l->watch |= wanted;
+        return;
+    }
+    p->blocked_seen = NULL;
+    l->watch = true;
+    w_p_retake(p, m);
+}
+
+static void ask_to_yield(struct w_m *m)
+{
+    st_relaxed(&m->preempt, true);
+    st_relaxed(&m->gate, NULL); /* relaxed: its next runtime call or the one after will see it */
+}
+
+/* Work that nobody gets to while a P is idle: a lone goroutine whose P has not moved since our last look; or shared
+ * work, for which look_around looks again. */
+static void look_at_work(struct w_p *p, struct w_m *m)
+{
+    struct w_g *lone = ld_relaxed(&p->slot);
+    uint64_t switches = ld_relaxed(&p->count.switches);
+    bool stuck = lone != NULL && lone == p->seen_slot && switches == p->seen_switches;
+    p->seen_slot = lone;
+    p->seen_switches = switches;
+    if (ld_relaxed(&w_sched.idle_p_count) == 0)
+        return;
+    if (stuck && m != NULL && w_rescue(p, m))
+        st_relaxed(&p->no_defer, NO_DEFER);
+}
+
+static void look_at_p(struct look *l, struct w_p *p)
+{
+    struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_relaxed(&p->m);
+    if (blocked != NULL) {
+        look_at_blocked(l, p, blocked);
+        return;
+    }
+    p->blocked_seen = NULL;
+    uint32_t tick = ld_relaxed(&p->tick);
+    if (tick != p->seen_tick) {
+        p->seen_tick = tick;
+        p->seen_at = l->now;
+    }
+    look_at_work(p, m);
+    if (m == NULL)
+        return;
+    if (l->now - p->seen_at >= w_sched.quantum && w_sched.quantum != WEFT_NEVER && others_wait(p)) {
+        p->seen_at = l->now;
+        ask_to_yield(m);
+    }
+    if (l->now - p->aged_at >= (w_sched.quantum < MAX_DELAY ? w_sched.quantum : MAX_DELAY)) {
+        p->aged_at = l->now;
+        if (w_p_work(p) > 0)
+            atomic_fetch_or_explicit(&p->attn, W_ATTN_AGE, memory_order_relaxed);
+    }
+}
+
+static void look_around(struct look *l)
+{
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++)
+        look_at_p(l, w_sched.ps[i]);
+    if (ld_relaxed(&w_sched.m_wanted)) {
+        st_relaxed(&w_sched.m_wanted, false);
+        l->watch = true;
+    }
+    w_look_again();
+    w_ms_join();
+}
+
+/* All Ps idle: nothing but memory to see to. Whoever takes a P wakes us. */
+static bool all_idle(void)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool idle = w_sched.busy_ps == 0;
+    st_relaxed(&w_sched.monitor_asleep, idle);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return idle;
+}
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The longest that we may sleep now. Attention is withdrawn one look before it ends: who still relied on it is seen. */
+static int64_t longest(bool idle, bool memory_left)
+{
+    bool before = ld_relaxed(&w_sched.attentive);
+    bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
+    st_relaxed(&w_sched.attentive, now);
+    if (now || before)
+        return W_ATTENTIVE;
+    if (!idle)
+        return at_most(MAX_DELAY, w_sched.quantum);
+    return memory_left ? TRIM_DELAY : -1;
+}
+
+void w_monitor(void)
+{
+    int64_t delay = MIN_DELAY, trimmed_at = w_now();
+    bool memory_left = true;
+    while (!ld_relaxed(&w_sched.stopping)) {
+        uint32_t word = ld_relaxed(&w_sched.monitor_word);
+        struct look l = {.now = w_now()};
+        st_relaxed(&w_sched.coarse_now, l.now);
+        look_around(&l);
+        if (l.now - trimmed_at >= TRIM_DELAY) {
+            memory_left = w_stacks_trim();
+            trimmed_at = l.now;
+        }
+        bool idle = all_idle();
+        int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY);
+        delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
+        if (!ld_relaxed(&w_sched.stopping))
+            w_futex_wait(&w_sched.monitor_word, word, delay);
+        st_relaxed(&w_sched.monitor_asleep, false);
+        if (delay < 0)
+            delay = MIN_DELAY, memory_left = true;
+    }
+}
