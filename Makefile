@@ -33,7 +33,7 @@ install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 format:
-	@clang-format -i $$(git ls-files 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]')
+	@clang-format -i $$(git ls-files -co --exclude-standard src include tests bench examples lab | grep '\.[ch]$$')
 
 clean:
 	@rm -rf $(BUILD)

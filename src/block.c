@@ -16,7 +16,7 @@
  */
 #include "park.h"
 
-enum { MAX_HANDOFFS = 1024 };
+enum { FIRST_HANDOFFS = 8, MAX_HANDOFFS = 1024 };
 
 static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
 {
@@ -55,13 +55,24 @@ static bool take_back(struct w_m *m, struct w_p *p)
     return true;
 }
 
+/* Its P had to be taken: others waited for it in vain. */
+static void expect_long(struct w_g *g)
+{
+    uint32_t n = g->next_handoffs;
+    n = n < FIRST_HANDOFFS ? FIRST_HANDOFFS : n * 2 < MAX_HANDOFFS ? n * 2 : MAX_HANDOFFS;
+    g->handoffs = g->next_handoffs = (uint16_t)n;
+}
+
 /* Ends the region that m's goroutine is in. Returns with a P, perhaps on another M. */
 struct w_m *w_block_end(struct w_m *m)
 {
     struct w_p *p = ld_relaxed(&m->blocked_p);
     st_relaxed(&m->blocked_p, NULL);
-    if (!take_back(m, p))
+    if (!take_back(m, p)) {
+        if (!m->gave_away)
+            expect_long(m->g);
         m = wait_for_p(m);
+    }
     w_set_state(m->g, W_RUNNING);
     return m;
 }
@@ -85,7 +96,8 @@ static void begin(struct w_m *m)
     st_relaxed(&m->blocked_p, p);
     m->p = NULL;
     st_relaxed(&m->gate, NULL);
-    if (others && g->handoffs > 0) {
+    m->gave_away = others && g->handoffs > 0;
+    if (m->gave_away) {
         g->handoffs--;
         give_away(p);
         return;

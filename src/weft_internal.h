@@ -114,6 +114,7 @@ struct w_m {
     struct w_g *picked;          /* a goroutine taken from a queue that its own stack must deal with; owner M */
     struct w_g *pinned_g;        /* the goroutine that is pinned here; owner M */
     _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
+    bool gave_away;              /* in a blocking region: it gave its P away at once; owner M */
     _Atomic bool preempt;        /* asked to let others run; atomic: monitor sets, M clears */
     bool abandoned;              /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
 
