@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the C benchmark programs share: the table of workloads, the clock, the memory counters and the output.
+ *
+ * A program is a table of `struct workload` and a function that starts one of them:
+ *
+ *     PROGRAM -l      prints the names, one a line
+ *     PROGRAM NAME    runs one workload and prints `NAME VALUE UNIT`, or a line `NAME.part VALUE UNIT` for each part
+ *
+ * A timed workload is given as one pass over a fixed number of operations; per_op repeats the pass for about a second.
+ * The mean over that second is one sample: tools/bench.py takes the best and the median of several runs.
+ */
+#ifndef BENCH_HARNESS_H
+#define BENCH_HARNESS_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct workload {
+    const char *name;
+    int procs; /* logical processors; 0 = as many as the process may use */
+    void (*run)(const struct workload *);
+    int size; /* what the workload makes of it; 0 where it has one size only */
+};
+
+#define MEASURE_NS 1000000000 /* timed passes are repeated until this much time has passed */
+
+__attribute__((noreturn)) static inline void die(const char *what, int err)
+{
+    fprintf(stderr, "bench: %s: %s\n", what, strerror(err));
+    exit(1);
+}
+
+/* For calls that return 0 or more on success and a negative errno. */
+static inline void must(const char *what, int result)
+{
+    if (result < 0)
+        die(what, -result);
+}
+
+static inline int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline double ms_since(int64_t start)
+{
+    return (double)(now_ns() - start) / 1e6;
+}
+
+/* Nanoseconds per operation, when one pass makes `ops` of them. The first pass warms up and is not counted. */
+static inline double per_op(void (*pass)(void), int64_t ops)
+{
+    pass();
+    int64_t passes = 0, elapsed, start = now_ns();
+    do {
+        pass();
+        passes++;
+        elapsed = now_ns() - start;
+    } while (elapsed < MEASURE_NS);
+    return (double)elapsed / (double)(passes * ops);
+}
+
+/* Resident memory and page tables of this process. */
+static inline int64_t memory_bytes(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    if (f == NULL)
+        die("/proc/self/status", errno);
+    char line[256];
+    int64_t total = 0;
+    while (fgets(line, sizeof line, f) != NULL) {
+        long long kib;
+        if (sscanf(line, "VmRSS: %lld kB", &kib) == 1 || sscanf(line, "VmPTE: %lld kB", &kib) == 1)
+            total += kib * 1024;
+    }
+    fclose(f);
+    return total;
+}
+
+static inline void report(const struct workload *w, double value, const char *unit)
+{
+    printf("%s %.2f %s\n", w->name, value, unit);
+}
+
+static inline void report_part(const struct workload *w, const char *part, double value, const char *unit)
+{
+    printf("%s.%s %.2f %s\n", w->name, part, value, unit);
+}
+
+/* The table ends with an entry that has no name. */
+static inline int bench_main(int argc, char **argv, const struct workload *table,
+                             void (*start)(const struct workload *))
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s -l | NAME\n", argv[0]);
+        return 2;
+    }
+    int list = strcmp(argv[1], "-l") == 0;
+    for (const struct workload *w = table; w->name != NULL; w++) {
+        if (list) {
+            puts(w->name);
+        } else if (strcmp(argv[1], w->name) == 0) {
+            start(w);
+            return 0;
+        }
+    }
+    if (!list)
+        fprintf(stderr, "%s: no workload '%s'; -l lists them\n", argv[0], argv[1]);
+    return list ? 0 : 2;
+}
+
+#endif

@@ -1,0 +1,470 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs the benchmarks of Weft and of its peers in turn and compares them.
+
+Each program (build/bench/weft_bench, go_bench, pthread_bench) lists its workloads with -l and prints lines
+`NAME VALUE UNIT`. The runs are interleaved (weft, go, pthread, weft, ...) and each round goes through all workloads,
+so that a noisy moment of the machine hits everybody, and no workload in all of its runs; who begins changes with the
+round. Best and median are kept.
+
+environment:
+  ONLY=name[,name]      these workloads only
+  AGAINST=go[,pthread]  these peers only
+  QUICK=1               2 rounds instead of 5
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs" / "benchmarks.md"
+PEERS = ["go", "pthread"]
+LABELS = {"weft": "Weft", "go": "Go", "pthread": "pthread"}
+ROUNDS, QUICK_ROUNDS = 5, 2
+DEFAULT_BUILD_TYPE = "RelWithDebInfo (-O2 -g)"  # of CMakeLists.txt
+TIME_LIMIT = 60  # seconds for one run
+FAILURES_BEFORE_GIVING_UP = 2  # of one program at one workload
+
+
+class Target:
+    """A promise about one value of Weft: `factor` times better than a peer's, or at most `limit`."""
+
+    def __init__(self, name, sentence, peer=None, factor=None, limit=None):
+        self.name, self.sentence, self.peer, self.factor, self.limit = name, sentence, peer, factor, limit
+
+    def judge(self, results):
+        """Returns met (None: not measured) and what was measured, in words."""
+        weft, unit = results.best("weft", self.name), results.units.get(self.name)
+        if weft is None:
+            return None, ""
+        if self.limit is not None:
+            return weft <= self.limit, f"{number(weft)} {unit}"
+        peer = results.best(self.peer, self.name)
+        if peer is None:
+            return None, ""
+        words = f"{number(weft)} against {number(peer)} {unit}, {portion(peer / weft)} {LABELS[self.peer]}'s"
+        return results.advantage(self.peer, self.name) >= self.factor, words
+
+
+TARGETS = [
+    Target("yield_1p", "A switch between two goroutines takes at most 1/9 of Go's time.", "go", 9),
+    Target("spawn_1p", "Starting and ending a goroutine on one P takes at most 1/8 of Go's time.", "go", 8),
+    Target("spawn_2p", "Starting and ending a goroutine on two Ps takes at most 1/5 of Go's time.", "go", 5),
+    Target("spawnjoin", "Starting one goroutine and waiting for it takes at most 1/8 of Go's time.", "go", 8),
+    Target("parked_1m.create", "Creating a million goroutines that block is no slower than in Go.", "go", 1),
+    Target("parked_1m.bytes", "Each of a million blocked goroutines costs at most 4,400 bytes.", limit=4400),
+]
+
+
+def number(value):
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def portion(ratio):
+    return f"1/{ratio:.1f} of" if ratio >= 1 else f"{1 / ratio:.2f} times"
+
+
+def fail(message):
+    sys.exit(f"bench: {message}")
+
+
+def say(message):
+    print(f"bench: {message}", file=sys.stderr)
+
+
+def output_of(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+# ---- the programs -------------------------------------------------------------------------------------------------
+
+
+class Program:
+    def __init__(self, label, path):
+        self.label, self.path = label, path
+        self.workloads = output_of([path, "-l"]).split()
+
+
+def build_go(folder):
+    if shutil.which("go") is None:
+        say("no go command: the Go twin is left out")
+        return
+    env = dict(os.environ, GOTOOLCHAIN="local", GOWORK="off")
+    command = ["go", "build", "-o", str(folder / "go_bench"), "."]
+    result = subprocess.run(command, cwd=ROOT / "bench" / "go", env=env, capture_output=True, text=True)
+    if result.returncode != 0:
+        (folder / "go_bench").unlink(missing_ok=True)
+        say(f"the Go twin does not build and is left out:\n{result.stderr.strip()}")
+
+
+def find_programs(folder, peers):
+    if not (folder / "weft_bench").exists():
+        fail("no weft_bench in the build folder: run make first")
+    if "go" in peers:
+        folder.joinpath("go_bench").unlink(missing_ok=True)
+        build_go(folder)
+    found = [Program("weft", folder / "weft_bench")]
+    if not found[0].workloads:
+        fail("weft_bench -l lists nothing")
+    for peer in peers:
+        path = folder / f"{peer}_bench"
+        if path.exists():
+            found.append(Program(peer, path))
+        elif peer != "go":
+            say(f"no {peer}_bench in the build folder: it is left out")
+    return found
+
+
+def list_from_environment(variable, allowed):
+    names = [name for name in os.environ.get(variable, "").split(",") if name]
+    unknown = [name for name in names if name not in allowed]
+    if unknown:
+        fail(f"{variable}: unknown {', '.join(unknown)} (there are {', '.join(allowed)})")
+    return names or allowed
+
+
+# ---- running ------------------------------------------------------------------------------------------------------
+
+
+def clean_environment():
+    """What the programs run with: nothing in it may change their number of processors or their memory policy."""
+    skip = ("WEFT_", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG")
+    return {name: value for name, value in os.environ.items() if not name.startswith(skip)}
+
+
+class RunFailed(Exception):
+    pass
+
+
+def parse(output):
+    values = {}
+    for line in output.splitlines():
+        name, value, unit = line.split(None, 2)
+        values[name] = float(value), unit
+    return values
+
+
+def run_once(program, workload):
+    command = [program.path, workload]
+    try:
+        result = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"took more than {TIME_LIMIT} s", "") from None
+    if result.returncode < 0:
+        raise RunFailed(f"killed by {signal.Signals(-result.returncode).name}", result.stderr)
+    if result.returncode > 0:
+        raise RunFailed(f"ended with status {result.returncode}", result.stderr)
+    try:
+        return parse(result.stdout)
+    except ValueError:
+        raise RunFailed("printed something that is no result", result.stdout) from None
+
+
+class Results:
+    """The samples of every value by program, in the order of their first appearance."""
+
+    def __init__(self, labels):
+        self.labels = labels
+        self.units = {}
+        self.samples = {}
+        self.failures = []  # (label, workload, reason)
+
+    def add(self, label, values):
+        for name, (value, unit) in values.items():
+            self.units.setdefault(name, unit)
+            self.samples.setdefault((label, name), []).append(value)
+
+    def higher_is_better(self, name):
+        return self.units[name].endswith("/s")
+
+    def best(self, label, name):
+        samples = self.samples.get((label, name))
+        if not samples:
+            return None
+        return max(samples) if self.higher_is_better(name) else min(samples)
+
+    def median(self, label, name):
+        samples = self.samples.get((label, name))
+        return statistics.median(samples) if samples else None
+
+    def advantage(self, peer, name):
+        """How many times better than the peer's best Weft's best is."""
+        weft, other = self.best("weft", name), self.best(peer, name)
+        if not weft or not other:
+            return None
+        return weft / other if self.higher_is_better(name) else other / weft
+
+    def has_given_up(self, label, workload):
+        failed = [f for f in self.failures if f[:2] == (label, workload)]
+        return len(failed) >= FAILURES_BEFORE_GIVING_UP
+
+
+class Progress:
+    """A line on the terminal with the time left, estimated from what the same run took before."""
+
+    UNKNOWN = 2.5  # seconds, before the first of its kind
+
+    def __init__(self, plan):
+        self.plan, self.seconds, self.shown = plan, {}, sys.stderr.isatty()
+
+    def show(self, position):
+        if not self.shown:
+            return
+        left = sum(self.seconds.get((p.label, w), self.UNKNOWN) for p, w in self.plan[position:])
+        program, workload = self.plan[position]
+        line = f"{position + 1}/{len(self.plan)}  {program.label} {workload}  about {left:.0f} s left"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def took(self, program, workload, seconds):
+        self.seconds[program.label, workload] = seconds
+
+    def clear(self):
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def make_plan(programs, workloads, rounds):
+    plan = []
+    for i in range(rounds):
+        first = i % len(programs)
+        order = programs[first:] + programs[:first]
+        plan += [(p, w) for w in workloads for p in order if w in p.workloads]
+    return plan
+
+
+def run_all(programs, workloads, rounds):
+    plan = make_plan(programs, workloads, rounds)
+    results, progress = Results([p.label for p in programs]), Progress(plan)
+    for position, (program, workload) in enumerate(plan):
+        if results.has_given_up(program.label, workload):
+            continue
+        progress.show(position)
+        start = time.monotonic()
+        try:
+            results.add(program.label, run_once(program, workload))
+        except RunFailed as failure:
+            reason, detail = failure.args
+            results.failures.append((program.label, workload, reason))
+            progress.clear()
+            say(f"{program.label} {workload}: {reason}\n{detail.strip()[-2000:]}")
+        progress.took(program, workload, time.monotonic() - start)
+    progress.clear()
+    return results
+
+
+# ---- the machine --------------------------------------------------------------------------------------------------
+
+
+def first_match(pattern, text, default=""):
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1).strip() if match else default
+
+
+def first_line(command):
+    return (output_of(command).splitlines() or ["unknown"])[0]
+
+
+def read_cache(build):
+    path = build / "CMakeCache.txt"
+    text = path.read_text() if path.exists() else ""
+    return dict(re.findall(r"^([A-Za-z_]+):[A-Z]+=(.*)$", text, re.MULTILINE))
+
+
+def machine_facts(cache, labels):
+    cpu = first_match(r"^model name\s*:(.*)$", Path("/proc/cpuinfo").read_text(), platform.machine())
+    kib = int(first_match(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), "0"))
+    compiler = first_line([cache.get("CMAKE_C_COMPILER", "cc"), "--version"])
+    facts = {
+        "CPU": f"{cpu}, {len(os.sched_getaffinity(0))} usable",
+        "memory": f"{kib / 2**20:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "C library": " ".join(platform.libc_ver()) or "unknown",
+        "C compiler": f"{compiler}, {cache.get('CMAKE_BUILD_TYPE') or DEFAULT_BUILD_TYPE}",
+        "Weft": cache.get("CMAKE_PROJECT_VERSION", "unknown"),
+    }
+    if "go" in labels:
+        facts["Go"] = first_line(["go", "version"]).replace("go version ", "")
+    return facts
+
+
+def warn_about_slow_build(cache):
+    if cache.get("WEFT_SANITIZE"):
+        say("this build has sanitizers: its figures mean nothing")
+    if cache.get("WEFT_CHECKS") in ("ON", "1", "TRUE"):
+        say("this build checks invariants (WEFT_CHECKS): its figures mean nothing")
+    if cache.get("CMAKE_BUILD_TYPE") == "Debug":
+        say("this is a debug build: its figures mean nothing")
+
+
+# ---- what comes out -----------------------------------------------------------------------------------------------
+
+
+def pair(results, label, name):
+    best, median = results.best(label, name), results.median(label, name)
+    return "-" if best is None else f"{number(best)} / {number(median)}"
+
+
+def table_rows(results):
+    peers = [label for label in results.labels if label != "weft"]
+    header = ["workload", "unit", "Weft"]
+    for peer in peers:
+        header += [LABELS[peer], f"{LABELS[peer]}:Weft"]
+    rows = [header]
+    for name, unit in results.units.items():
+        row = [name, unit, pair(results, "weft", name)]
+        for peer in peers:
+            ratio = results.advantage(peer, name)
+            row += [pair(results, peer, name), "-" if ratio is None else f"{ratio:.2f}"]
+        rows.append(row)
+    return rows
+
+
+def print_table(results, rounds):
+    rows = table_rows(results)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+    print(f"\nbest / median of {rounds} interleaved runs; the ratios compare the best, above 1 Weft is ahead")
+
+
+def verdict(met):
+    return "not measured" if met is None else "met" if met else "missed"
+
+
+def print_targets(results):
+    for target in TARGETS:
+        met, words = target.judge(results)
+        if met is not None:
+            print(f"{verdict(met):7} {target.name}: {words}")
+
+
+def write_json(path, results, rounds, facts):
+    def entry(label, name):
+        samples = results.samples.get((label, name), [])
+        return {"best": results.best(label, name), "median": results.median(label, name), "samples": samples}
+
+    values = {}
+    for name, unit in results.units.items():
+        measured = [label for label in results.labels if (label, name) in results.samples]
+        values[name] = {"unit": unit, **{label: entry(label, name) for label in measured}}
+    failures = [dict(zip(("program", "workload", "reason"), failure)) for failure in results.failures]
+    targets = {t.name: {"target": t.sentence, "result": verdict(t.judge(results)[0])} for t in TARGETS}
+    content = {"machine": facts, "runs": rounds, "values": values, "targets": targets, "failures": failures}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def markdown_table(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|---|---|" + "---:|" * (len(rows[0]) - 2))
+    return lines
+
+
+def markdown_targets(results):
+    lines = []
+    for target in TARGETS:
+        met, words = target.judge(results)
+        measured = f" ({words})" if words else ""
+        lines.append(f"- **{verdict(met)}**: {target.sentence} `{target.name}`{measured}")
+    return lines
+
+
+def markdown_losses(results):
+    """Everything at which a peer that ran the workload did better."""
+    losses = []
+    for name in results.units:
+        for peer in results.labels[1:]:
+            ratio = results.advantage(peer, name)
+            if ratio is not None and ratio < 1:
+                losses.append(f"- `{name}`: {LABELS[peer]} is {1 / ratio:.2f} times better.")
+    return losses or ["None in this run."]
+
+
+def write_docs(results, rounds, facts):
+    lines = ["# Benchmarks", ""]
+    lines += ["This file is generated: `tools/bench.py --write-docs` after `make` writes it. Do not edit it.", ""]
+    lines += [
+        f"Best / median of {rounds} runs, the programs taking turns. A ratio compares the best and is above 1 where"
+        " Weft is ahead.",
+        "The figures hold for this machine at that time; the ratios travel better than the figures.",
+        "",
+    ]
+    lines += markdown_table(table_rows(results))
+    lines += ["", "## Targets", ""] + markdown_targets(results)
+    lines += ["", "## Where Weft loses", ""] + markdown_losses(results)
+    if results.failures:
+        lines += ["", "## Runs that failed", ""]
+        lines += [f"- {LABELS[label]} `{workload}`: {reason}." for label, workload, reason in results.failures]
+    lines += ["", "## The machine", ""] + [f"- {name}: {value}" for name, value in facts.items()]
+    lines += ["", "## The workloads", ""] + WORKLOAD_NOTES
+    DOCS.parent.mkdir(exist_ok=True)
+    DOCS.write_text("\n".join(lines) + "\n")
+
+
+WORKLOAD_NOTES = """\
+`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU. A run takes about a second, warm-up is not
+counted. The programs are `bench/weft_bench.c`, `bench/go/` and `bench/pthread/`.
+
+- `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
+- `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
+  batches of 100, created and joined.
+- `spawnjoin`: start one and wait for it, in a loop.
+- `parked_1m`, `parked_10k`: so many goroutines blocked on one object (Go: an unbuffered channel; Weft: a wait group;
+  threads, 10,000 only: a condition variable). `.create`: until all have arrived. `.bytes`: growth of resident memory
+  and page tables for each; a thread's kernel stack is not in it. `.wake`: from the release until all are done.
+""".splitlines()
+
+
+# ---- main ---------------------------------------------------------------------------------------------------------
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="the build folder (default: build)")
+    parser.add_argument("--write-docs", action="store_true", help="regenerate docs/benchmarks.md; needs a full run")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.write_docs and any(os.environ.get(name) for name in ("ONLY", "QUICK", "AGAINST")):
+        fail("--write-docs needs a full run: without ONLY, QUICK and AGAINST")
+    rounds = QUICK_ROUNDS if os.environ.get("QUICK", "0") not in ("", "0") else ROUNDS
+    build = arguments.build.resolve()
+    folder = build / "bench"
+    cache = read_cache(build)
+    warn_about_slow_build(cache)
+
+    programs = find_programs(folder, list_from_environment("AGAINST", PEERS))
+    workloads = list_from_environment("ONLY", programs[0].workloads)
+    facts = machine_facts(cache, [p.label for p in programs])
+    results = run_all(programs, workloads, rounds)
+
+    print_table(results, rounds)
+    print_targets(results)
+    write_json(folder / "results.json", results, rounds, facts)
+    if arguments.write_docs:
+        write_docs(results, rounds, facts)
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
