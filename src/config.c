@@ -19,9 +19,12 @@ static int parse(const char *name, const struct unit *units, uint64_t max, uint6
     const char *text = getenv(name);
     if (text == NULL || *text == '\0')
         return 0;
-    char *end;
-    uint64_t n = strtoull(text, &end, 10);
-    for (const struct unit *u = units; end != text && *text != '-' && u->name != NULL; u++) {
+    uint64_t n = 0;
+    const char *end = text;
+    bool fits = true;
+    for (; *end >= '0' && *end <= '9'; end++)
+        fits = fits && !__builtin_mul_overflow(n, 10, &n) && !__builtin_add_overflow(n, (uint64_t)(*end - '0'), &n);
+    for (const struct unit *u = units; fits && end != text && u->name != NULL; u++) {
         if (strcmp(end, u->name) != 0)
             continue;
         if (n > max / u->factor)

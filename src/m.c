@@ -24,7 +24,7 @@ static const int64_t LINGER = 5 * WEFT_SEC; /* the others end after this */
 void w_m_acquire(struct w_m *m, struct w_p *p)
 {
     m->p = p;
-    st_relaxed(&p->m, m);
+    st_release(&p->m, m); /* [PM-1] publishes the M to the monitor */
     st_relaxed(&m->gate, p);
     w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
 }
@@ -98,8 +98,6 @@ static void *m_main(void *arg)
             w_m_start_pinned(m, g);
         else
             w_run(m, g);
-        if (m->pinned_g != NULL && !m->quit)
-            w_m_stop_pinned(m);
     }
     end_m(m);
     return NULL;
@@ -287,20 +285,20 @@ void w_ms_join(void)
 
 /* ---- pinned goroutines ------------------------------------------------------------------------------------------ */
 
-/* The goroutine that is pinned here does not run: sleep until it can. */
-void w_m_stop_pinned(struct w_m *m)
+/* The goroutine that is pinned here cannot run now: this M sleeps until it can. Its P, if it still has one, goes to
+ * another M, with the goroutine that was picked to run next, if one was. */
+void w_m_stop_pinned(struct w_m *m, struct w_g *picked)
 {
     struct w_p *p = m->p;
-    struct w_g *picked = m->picked;
-    m->picked = NULL;
-    if (picked != NULL)
-        w_globq_put(picked);
     if (ld_relaxed(&w_sched.stopping))
         return;
     m->p = NULL;
     st_relaxed(&m->gate, NULL);
-    if (p != NULL) /* it came from a blocking region, and its P was taken already */
+    if (p != NULL) {
+        if (picked != NULL)
+            w_place_first(p, picked);
         w_p_release(p);
+    }
     sleep_m(m, -1);
     take_next_p(m);
     m->picked = m->p != NULL ? m->pinned_g : NULL;

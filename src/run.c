@@ -103,6 +103,7 @@ static uint32_t abandon_locked(void)
             continue; /* it is on its way out */
         m->abandoned = true;
         m->keep = w_stack_keep(m->g->stack_class, m->g->stack_lo);
+        W_SAN_ABANDON(m->g);
         pthread_detach(m->thread);
         if (m->all_prev != NULL)
             m->all_prev->all_next = next;

@@ -196,6 +196,12 @@ static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
     }
 }
 
+/* To run before all others of p. */
+void w_place_first(struct w_p *p, struct w_g *g)
+{
+    place(p, g, W_HANDOFF);
+}
+
 /* W4: may the one in the slot wait for its P? */
 static bool defer(struct w_p *p)
 {
@@ -530,21 +536,25 @@ static struct w_g *go_idle(struct w_m *m)
 /* The next goroutine for this M; sleeps until there is one. NULL: the M must end. */
 struct w_g *w_find(struct w_m *m)
 {
-    struct w_g *g = m->picked;
-    m->picked = NULL;
     for (;;) {
-        if (m->p == NULL)
+        if (m->p == NULL && m->pinned_g == NULL)
             w_m_stop(m);
-        if (m->p == NULL)
+        else if (m->p == NULL)
+            w_m_stop_pinned(m, NULL);
+        if (m->p == NULL || ld_relaxed(&w_sched.stopping)) /* relaxed: [ST-1] who sets it closes our gate afterwards */
             return NULL;
-        if (ld_relaxed(&w_sched.stopping)) /* relaxed: [ST-1] whoever sets it closes our gate afterwards */
-            return NULL;
+        struct w_g *g = m->picked;
+        m->picked = NULL;
         if (unlikely(ld_relaxed(&m->p->attn) & W_ATTN_RETIRE)) {
             if (g != NULL)
-                w_globq_put(g);
+                w_place_first(m->p, g);
             g = NULL;
             if (w_p_retire(m))
                 continue;
+        }
+        if (unlikely(m->pinned_g != NULL) && g != m->pinned_g) {
+            w_m_stop_pinned(m, g);
+            continue;
         }
         if (g != NULL || (g = w_pick(m->p)) != NULL || (g = w_globq_get(m->p, W_GLOBQ_SHARE)) != NULL ||
             (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)

@@ -344,13 +344,15 @@ static bool trim_batch(int class)
     size_t n = c->low - c->clean;
     if (n > TRIM_BATCH)
         n = TRIM_BATCH;
+    if (n == 0) {
+        unlock(c);
+        return false;
+    }
     memcpy(batch, c->pool + c->clean, n * sizeof *batch);
     memmove(c->pool + c->clean, c->pool + c->clean + n, (c->count - c->clean - n) * sizeof *c->pool);
     c->count -= n;
     c->low -= n;
     unlock(c);
-    if (n == 0)
-        return false;
     drop(class, batch, n);
     lock(c);
     memmove(c->pool + c->clean + n, c->pool + c->clean, (c->count - c->clean) * sizeof *c->pool);

@@ -76,7 +76,7 @@ static void look_at_work(struct w_p *p, struct w_m *m)
 
 static void look_at_p(struct look *l, struct w_p *p)
 {
-    struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_relaxed(&p->m);
+    struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_acquire(&p->m); /* [PM-1] */
     if (blocked != NULL) {
         look_at_blocked(l, p, blocked);
         return;

@@ -319,7 +319,7 @@ void w_guard_init(void);
 
 int w_m_start(struct w_p *p, bool spinning);    /* an M, woken or new, takes over p; -errno: p was made idle */
 void w_m_stop(struct w_m *m);                   /* sleeps until it has a P, or the run ends */
-void w_m_stop_pinned(struct w_m *m);
+void w_m_stop_pinned(struct w_m *m, struct w_g *picked);
 void w_m_start_pinned(struct w_m *m, struct w_g *g);
 void w_m_acquire(struct w_m *m, struct w_p *p);
 void w_ms_join(void);
@@ -344,6 +344,7 @@ struct w_g *w_pick(struct w_p *p);
 void w_ready(struct w_g *g);
 void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind);
 void w_expose(struct w_p *p);
+void w_place_first(struct w_p *p, struct w_g *g);
 bool w_rescue(struct w_p *p, struct w_m *m);
 void w_wake_one(void);
 void w_look_again(void);
