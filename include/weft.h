@@ -26,10 +26,10 @@ extern "C" {
 
 #define WEFT_API __attribute__((visibility("default")))
 
-#define WEFT_NSEC ((int64_t)1)
-#define WEFT_USEC ((int64_t)1000)
-#define WEFT_MSEC ((int64_t)1000000)
-#define WEFT_SEC ((int64_t)1000000000)
+#define WEFT_NSEC  ((int64_t)1)
+#define WEFT_USEC  ((int64_t)1000)
+#define WEFT_MSEC  ((int64_t)1000000)
+#define WEFT_SEC   ((int64_t)1000000000)
 #define WEFT_NEVER INT64_MAX /* the deadline that never comes */
 
 /* ---- the runtime ------------------------------------------------------------------------------------------------ */

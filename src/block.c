@@ -103,7 +103,7 @@ static void begin(struct w_m *m)
         return;
     }
     if (others)
-        w_expose(p); /* nobody may count on us any more (W4) */
+        w_expose(p);               /* nobody may count on us any more (W4) */
     st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
     if (others)
         w_look_again();

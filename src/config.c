@@ -10,8 +10,8 @@ struct unit {
 };
 
 static const struct unit NONE[] = {{"", 1}, {NULL, 0}};
-static const struct unit SIZES[] = {{"", 1}, {"K", 1 << 10}, {"k", 1 << 10}, {"M", 1 << 20}, {"m", 1 << 20},
-                                    {"G", 1 << 30}, {"g", 1 << 30}, {NULL, 0}};
+static const struct unit SIZES[] = {{"", 1},        {"K", 1 << 10}, {"k", 1 << 10}, {"M", 1 << 20},
+                                    {"m", 1 << 20}, {"G", 1 << 30}, {"g", 1 << 30}, {NULL, 0}};
 static const struct unit TIMES[] = {{"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
 
 static int parse(const char *name, const struct unit *units, uint64_t max, uint64_t *out)

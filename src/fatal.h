@@ -12,10 +12,10 @@ void w_say_to(int fd, const char *fmt, ...) W_PRINTF(2, 3); /* without the prefi
 void w_fatal(const char *fmt, ...) W_PRINTF(1, 2) __attribute__((noreturn, cold));
 
 /* Broken invariants stop release builds too; the expression's text names them. */
-#define W_ASSERT(cond)                                                                  \
-    do {                                                                                \
-        if (__builtin_expect(!(cond), 0))                                               \
-            w_fatal("broken invariant: %s (%s:%d)", #cond, __FILE__, __LINE__);          \
+#define W_ASSERT(cond)                                                          \
+    do {                                                                        \
+        if (__builtin_expect(!(cond), 0))                                       \
+            w_fatal("broken invariant: %s (%s:%d)", #cond, __FILE__, __LINE__); \
     } while (0)
 
 #ifdef W_DEBUG

@@ -17,8 +17,8 @@
 enum {
     CHUNK_BYTES = 64 << 10,
     CHUNK_GS = CHUNK_BYTES / sizeof(struct w_g) - 1,
-    BATCH = 32,          /* Gs that move between a P and the pool at once */
-    P_KEEPS = 1024,      /* more than that in a P go to the pool: 128 KiB, what a second-level cache keeps */
+    BATCH = 32,     /* Gs that move between a P and the pool at once */
+    P_KEEPS = 1024, /* more than that in a P go to the pool: 128 KiB, what a second-level cache keeps */
     ID_BATCH = 64,
     SMALL_COPY = 256, /* an argument so small may stay at the top of a stack that others use after it */
 };
@@ -240,7 +240,7 @@ static void *start_below(struct w_g *g, size_t room)
 static bool bind_special(struct w_g *g, int class)
 {
     g->stack_lo = w_stack_get(class);
-    g->stack_class = (uint8_t)class;
+    g->stack_class = (uint8_t) class;
     g->flags |= W_G_SPECIAL;
     return g->stack_lo != NULL;
 }
@@ -425,7 +425,7 @@ static void forget_regions(struct w_m *m, struct w_g *g)
         m->pinned_g = NULL;
     g->pinned = NULL;
     g->pins = g->blocks = 0;
-    g->flags &= (uint8_t)~(W_G_PINNED | W_G_BLOCKING);
+    g->flags &= (uint8_t) ~(W_G_PINNED | W_G_BLOCKING);
 }
 
 /* May n go on where g ends, on the same stack? */
@@ -541,7 +541,8 @@ int weft_count(void)
 
 const char *w_state_name(enum w_state s)
 {
-    static const char *const names[] = {"idle", "runnable", "running", "waiting", "in a blocking call", "preempted", "dead"};
+    static const char *const names[] = {"idle",      "runnable", "running", "waiting", "in a blocking call",
+                                        "preempted", "dead"};
     return names[s];
 }
 

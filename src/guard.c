@@ -20,8 +20,8 @@
 
 enum { VECTOR = 64 };
 
-static bool by_page_table;            /* constant after w_guard_init */
-static _Atomic long mprotects_left;   /* each runtime may use as many; atomic */
+static bool by_page_table;          /* constant after w_guard_init */
+static _Atomic long mprotects_left; /* each runtime may use as many; atomic */
 
 static long max_map_count(void)
 {

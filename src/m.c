@@ -13,9 +13,9 @@
 #include <stdlib.h>
 
 enum {
-    STACK = 256 << 10,     /* the M's own; goroutines do not run on it */
-    ALT_STACK = 64 << 10,  /* a signal frame with AVX-512 and AMX is 12 KiB; unwinding needs a few more */
-    KEEP_IDLE = 4,         /* idle Ms beyond the number of Ps that stay for good */
+    STACK = 256 << 10,    /* the M's own; goroutines do not run on it */
+    ALT_STACK = 64 << 10, /* a signal frame with AVX-512 and AMX is 12 KiB; unwinding needs a few more */
+    KEEP_IDLE = 4,        /* idle Ms beyond the number of Ps that stay for good */
 };
 static const int64_t LINGER = 5 * WEFT_SEC; /* the others end after this */
 
@@ -159,7 +159,7 @@ void w_m_wake(struct w_m *m)
 /* false: the time passed first. */
 static bool sleep_m(struct w_m *m, int64_t ns)
 {
-    while (ld_acquire(&m->wake) == 0) /* [MW-1] */
+    while (ld_acquire(&m->wake) == 0)                                                 /* [MW-1] */
         if (w_futex_wait(&m->wake, 0, ns) == -ETIMEDOUT && ld_acquire(&m->wake) == 0) /* [MW-1] */
             return false;
     st_relaxed(&m->wake, 0);

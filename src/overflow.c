@@ -35,7 +35,8 @@ static bool in_guard(const struct w_g *g, const char *addr)
 
 static void report(const struct w_g *g, const void *pc)
 {
-    w_say_to(STDERR_FILENO, "weft: stack overflow in goroutine %lu \"%s\" (entry ", g->id, g->name != NULL ? g->name : "");
+    w_say_to(STDERR_FILENO, "weft: stack overflow in goroutine %lu \"%s\" (entry ", g->id,
+             g->name != NULL ? g->name : "");
     w_print_symbol(STDERR_FILENO, (const void *)g->fn);
     w_say_to(STDERR_FILENO, "): it needs more than its limit of %zu bytes\n", w_stack_size(g->stack_class));
     w_print_backtrace(STDERR_FILENO, NULL, pc);

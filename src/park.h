@@ -64,7 +64,8 @@ static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, s
 }
 
 /* Puts the running goroutine to sleep. `after(arg)` lets go of what guards its waking, once it is off its stack. */
-static inline __attribute__((always_inline)) void w_park(w_after *after, void *arg, enum w_reason reason, const void *object)
+static inline __attribute__((always_inline)) void w_park(w_after *after, void *arg, enum w_reason reason,
+                                                         const void *object)
 {
     struct w_m *m = w_m();
     struct w_g *g = m->g;

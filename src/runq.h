@@ -76,7 +76,8 @@ static inline struct w_g *w_runq_get(struct w_runq *q)
 static inline uint32_t w_runq_steal(struct w_runq *q, struct w_g **out, uint32_t max)
 {
     for (;;) {
-        uint32_t head = ld_acquire(&q->head); /* [RQ-3] a tail read after it is at least as new: RQ1 fails only if old */
+        uint32_t head =
+            ld_acquire(&q->head); /* [RQ-3] a tail read after it is at least as new: RQ1 fails only if old */
         uint32_t tail = ld_acquire(&q->tail); /* [RQ-2] the slots below it are filled */
         uint32_t n = tail - head;
         n -= n / 2;

@@ -37,8 +37,8 @@
 #include "weft_internal.h"
 
 enum {
-    FAIR_TURN = 61,   /* Go's: a prime, so that it does not fall in step with anything */
-    SPIN_ROUNDS = 5,  /* of stealing, before an M goes to sleep: about 10 us, half of what a wake-up costs */
+    FAIR_TURN = 61,    /* Go's: a prime, so that it does not fall in step with anything */
+    SPIN_ROUNDS = 5,   /* of stealing, before an M goes to sleep: about 10 us, half of what a wake-up costs */
     SPIN_PAUSES = 150, /* between rounds, about 2 us: each look takes the victims' cache lines away */
     STEAL_FRESH = 32,
 };

@@ -53,7 +53,8 @@ struct w_slab {
     _Atomic uint32_t keepers; /* threads left behind that still stand on a stack in it */
 };
 
-struct class {
+struct class
+{
     struct w_lock lock;
     struct w_slab *slabs;
     char *bump, *bump_end; /* the slots of the newest slab that were never used */
@@ -64,8 +65,8 @@ struct class {
 };
 
 static struct class classes[CLASSES];
-static int default_class;      /* constant while a runtime is up */
-static bool unguarded;         /* some stack has no guard page; set under a class lock, read loosely */
+static int default_class; /* constant while a runtime is up */
+static bool unguarded;    /* some stack has no guard page; set under a class lock, read loosely */
 
 static void lock(struct class *c)
 {
@@ -98,7 +99,7 @@ int w_stack_class(size_t size)
 {
     int class = 0;
     while (class < CLASSES && w_stack_size(class) < size)
-        class++;
+        class ++;
     return class < CLASSES ? class : -EINVAL;
 }
 

@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 /* Of a call that sets errno. The goroutine's own errno is left as it was. */
-#define W_RESULT(call)                        \
-    ({                                        \
-        int saved_ = errno;                   \
-        long r_ = (call);                     \
-        if (__builtin_expect(r_ == -1, 0)) {  \
-            r_ = -(long)errno;                \
-            errno = saved_;                   \
-        }                                     \
-        r_;                                   \
+#define W_RESULT(call)                       \
+    ({                                       \
+        int saved_ = errno;                  \
+        long r_ = (call);                    \
+        if (__builtin_expect(r_ == -1, 0)) { \
+            r_ = -(long)errno;               \
+            errno = saved_;                  \
+        }                                    \
+        r_;                                  \
     })
 
 /* The address of this thread's errno; an M remembers its own for the switches. */
@@ -48,8 +48,7 @@ static inline int64_t w_now(void)
 static inline long w_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t ns)
 {
     struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    return W_RESULT(
-        syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, ns < 0 ? NULL : &ts, NULL, 0));
+    return W_RESULT(syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, expected, ns < 0 ? NULL : &ts, NULL, 0));
 }
 
 static inline long w_futex_wake(_Atomic uint32_t *word, int n)

@@ -88,7 +88,8 @@ static bool read_two(const char *root, const char *folder, const char *file, lon
     FILE *f = open_in(root, path);
     if (f == NULL)
         return false;
-    bool ok = fgets(text, sizeof text, f) != NULL && sscanf(text, b != NULL ? "%ld %ld" : "%ld", a, b) == (b != NULL ? 2 : 1);
+    bool ok =
+        fgets(text, sizeof text, f) != NULL && sscanf(text, b != NULL ? "%ld %ld" : "%ld", a, b) == (b != NULL ? 2 : 1);
     fclose(f);
     return ok;
 }

@@ -29,7 +29,7 @@
 #include <stdint.h>
 #include <weft.h>
 
-#define likely(x) __builtin_expect(!!(x), 1)
+#define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum { W_CACHE_LINE = 64, W_PAGE = 4096, W_MAX_PROCS = 1024 };
@@ -54,41 +54,42 @@ enum w_state {
 enum w_reason { W_REASON_NONE, W_REASON_WAIT_GROUP, W_REASON_COUNT };
 
 enum w_flags {
-    W_G_PINNED = 1,   /* runs on g->pinned only */
-    W_G_MAIN = 2,     /* its return ends the run */
-    W_G_SPECIAL = 4,  /* has a name or a stack of another class: the slow way out */
-    W_G_CANARY = 8,   /* its stack has no guard page: the lowest word is checked at each switch */
+    W_G_PINNED = 1,    /* runs on g->pinned only */
+    W_G_MAIN = 2,      /* its return ends the run */
+    W_G_SPECIAL = 4,   /* has a name or a stack of another class: the slow way out */
+    W_G_CANARY = 8,    /* its stack has no guard page: the lowest word is checked at each switch */
     W_G_BLOCKING = 16, /* g->blocks > 0 */
 };
 
 /* Two cache lines: the first is what a start and a switch touch, the second what only dumps and slow ways need.
  * Memory of Gs is never unmapped while a runtime is up, so a stale pointer may be read, though it may be reused. */
 struct w_g {
-    void *sp;               /* saved stack pointer; owner of the state. NULL: no stack yet, bound at the first run */
-    struct w_g *link;       /* next in the global queue or a free list; guard: theirs */
-    _Atomic uint8_t state;  /* enum w_state; written by its owner, read by dumps */
-    uint8_t reason;         /* enum w_reason; valid while WAITING */
-    uint8_t flags;          /* enum w_flags; owner of the state */
-    uint8_t stack_class;    /* of stack_lo; owner of the state */
-    int err;                /* errno while it is not running; owner of the state */
-    weft_fn *fn;            /* entry; constant while alive */
-    void *arg;              /* its argument; constant while alive */
-    char *stack_lo;         /* lowest usable byte, NULL: none bound; owner of the state */
-    uint64_t id;            /* constant while alive */
-    void *started_at;       /* return address of the call that started it; constant while alive */
+    void *sp;              /* saved stack pointer; owner of the state. NULL: no stack yet, bound at the first run */
+    struct w_g *link;      /* next in the global queue or a free list; guard: theirs */
+    _Atomic uint8_t state; /* enum w_state; written by its owner, read by dumps */
+    uint8_t reason;        /* enum w_reason; valid while WAITING */
+    uint8_t flags;         /* enum w_flags; owner of the state */
+    uint8_t stack_class;   /* of stack_lo; owner of the state */
+    int err;               /* errno while it is not running; owner of the state */
+    weft_fn *fn;           /* entry; constant while alive */
+    void *arg;             /* its argument; constant while alive */
+    char *stack_lo;        /* lowest usable byte, NULL: none bound; owner of the state */
+    uint64_t id;           /* constant while alive */
+    void *started_at;      /* return address of the call that started it; constant while alive */
 
     _Alignas(W_CACHE_LINE) const char *name; /* malloc'ed or NULL; constant while alive */
-    struct w_m *pinned;     /* the M that alone may run it; the goroutine itself */
-    const void *waits_on;   /* the object, while WAITING */
-    int64_t since;          /* when the present wait or blocking region began; owner of the state */
-    uint32_t pins;          /* depth of weft_pin; the goroutine itself */
-    uint32_t blocks;        /* depth of weft_block_enter; the goroutine itself */
+    struct w_m *pinned;                      /* the M that alone may run it; the goroutine itself */
+    const void *waits_on;                    /* the object, while WAITING */
+    int64_t since;                           /* when the present wait or blocking region began; owner of the state */
+    uint32_t pins;                           /* depth of weft_pin; the goroutine itself */
+    uint32_t blocks;                         /* depth of weft_block_enter; the goroutine itself */
     uint16_t handoffs;      /* blocking regions that give the P away at once, and how many the next time (block.c); */
     uint16_t next_handoffs; /* the goroutine itself */
     W_SANITIZER_FIELDS
 };
 #ifndef W_SANITIZED
-_Static_assert(sizeof(struct w_g) == 2 * W_CACHE_LINE, "a parked goroutine costs a page, 136 bytes of page table, and this");
+_Static_assert(sizeof(struct w_g) == 2 * W_CACHE_LINE,
+               "a parked goroutine costs a page, 136 bytes of page table, and this");
 #endif
 
 /* ---- M ---------------------------------------------------------------------------------------------------------- */
@@ -100,34 +101,34 @@ struct w_m {
     /* Hot: each runtime call and each switch. Owner M, except where it says otherwise. */
     _Alignas(W_CACHE_LINE) _Atomic(struct w_p *) gate; /* == p: the fast way in is open; NULL: look at what happened
                                                           first. atomic: anybody may close it, only the M opens it */
-    _Atomic uint32_t in_runtime; /* 1 inside a runtime call; atomic: the monitor reads it */
-    bool spinning;               /* counted in w_sched.spinning */
-    bool quit;                   /* it left its goroutine for good: the thread ends */
-    struct w_p *p;               /* the P that it holds; owner M */
-    struct w_g *g;               /* the goroutine that it runs, NULL on its own stack */
-    void *sp;                    /* its own stack while a goroutine runs */
-    w_after *after;              /* what to do to prev on landing */
+    _Atomic uint32_t in_runtime;                       /* 1 inside a runtime call; atomic: the monitor reads it */
+    bool spinning;                                     /* counted in w_sched.spinning */
+    bool quit;                                         /* it left its goroutine for good: the thread ends */
+    struct w_p *p;                                     /* the P that it holds; owner M */
+    struct w_g *g;                                     /* the goroutine that it runs, NULL on its own stack */
+    void *sp;                                          /* its own stack while a goroutine runs */
+    w_after *after;                                    /* what to do to prev on landing */
     struct w_g *prev;
     void *after_arg;
 
     _Alignas(W_CACHE_LINE) int *errno_at; /* this thread's errno; constant */
-    struct w_g *picked;          /* a goroutine taken from a queue that its own stack must deal with; owner M */
-    struct w_g *pinned_g;        /* the goroutine that is pinned here; owner M */
+    struct w_g *picked;              /* a goroutine taken from a queue that its own stack must deal with; owner M */
+    struct w_g *pinned_g;            /* the goroutine that is pinned here; owner M */
     _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
-    bool gave_away;              /* in a blocking region: it gave its P away at once; owner M */
-    _Atomic bool preempt;        /* asked to let others run; atomic: monitor sets, M clears */
-    bool abandoned;              /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
+    bool gave_away;                  /* in a blocking region: it gave its P away at once; owner M */
+    _Atomic bool preempt;            /* asked to let others run; atomic: monitor sets, M clears */
+    bool abandoned;                  /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
 
-    struct w_p *next_p;          /* handed over with a wake-up; w_sched.lock, then owner M */
-    bool next_spinning;          /* likewise: counted as spinning by the waker */
-    _Atomic uint32_t wake;       /* futex: 0 asleep or about to be, 1 woken */
-    struct w_m *link;            /* in the list of idle Ms; w_sched.lock */
-    bool idle;                   /* is in that list; w_sched.lock */
+    struct w_p *next_p;              /* handed over with a wake-up; w_sched.lock, then owner M */
+    bool next_spinning;              /* likewise: counted as spinning by the waker */
+    _Atomic uint32_t wake;           /* futex: 0 asleep or about to be, 1 woken */
+    struct w_m *link;                /* in the list of idle Ms; w_sched.lock */
+    bool idle;                       /* is in that list; w_sched.lock */
     struct w_m *all_prev, *all_next; /* all Ms; w_sched.lock */
-    struct w_slab *keep;         /* abandoned: the slab that holds the stack it is on */
-    uint32_t id;                 /* constant */
-    pthread_t thread;            /* constant */
-    void *alt_stack;             /* for SIGSEGV; constant */
+    struct w_slab *keep;             /* abandoned: the slab that holds the stack it is on */
+    uint32_t id;                     /* constant */
+    pthread_t thread;                /* constant */
+    void *alt_stack;                 /* for SIGSEGV; constant */
     W_SANITIZER_FIELDS
 };
 
@@ -162,74 +163,75 @@ enum { W_STACK_CACHE = 64 }; /* 64 hot stacks: 256 KiB, what a second-level cach
 struct w_p {
     /* Owner line: the M that holds it. */
     _Alignas(W_CACHE_LINE) _Atomic(struct w_g *) slot; /* runs next; holder, and the monitor through the gate */
-    _Atomic uint32_t attn;       /* enum w_attn bits; atomic: anybody sets, holder clears */
-    _Atomic uint32_t tick;       /* slices begun; atomic: monitor reads */
-    struct w_g *free_gs;         /* ended goroutines, newest first; holder */
-    uint32_t free_g_count;       /* holder */
-    uint32_t stack_count;        /* of stack[]; holder */
-    uint64_t id_next, id_end;    /* numbers for new goroutines; holder */
-    uint64_t rng;                /* holder */
-    uint32_t id;                 /* constant */
-    enum w_kind slot_kind;       /* of slot; holder */
-    _Atomic uint32_t no_defer;   /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
+    _Atomic uint32_t attn;                             /* enum w_attn bits; atomic: anybody sets, holder clears */
+    _Atomic uint32_t tick;                             /* slices begun; atomic: monitor reads */
+    struct w_g *free_gs;                               /* ended goroutines, newest first; holder */
+    uint32_t free_g_count;                             /* holder */
+    uint32_t stack_count;                              /* of stack[]; holder */
+    uint64_t id_next, id_end;                          /* numbers for new goroutines; holder */
+    uint64_t rng;                                      /* holder */
+    uint32_t id;                                       /* constant */
+    enum w_kind slot_kind;                             /* of slot; holder */
+    _Atomic uint32_t
+        no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
 
     _Alignas(W_CACHE_LINE) struct w_counters count;
     _Atomic(struct w_m *) m;          /* its holder; atomic: monitor reads */
     _Atomic(struct w_m *) blocked_by; /* its holder is in a blocking region; whoever swaps it to NULL has the P */
-    enum w_pstatus status;       /* w_sched.lock */
-    struct w_p *link;            /* in the list of idle Ps; w_sched.lock */
+    enum w_pstatus status;            /* w_sched.lock */
+    struct w_p *link;                 /* in the list of idle Ps; w_sched.lock */
 
     /* What the monitor remembers of its last look. Monitor. */
     uint32_t seen_tick;
     uint64_t seen_switches;
     struct w_g *seen_slot;
-    int64_t seen_at;             /* when seen_tick was first seen */
+    int64_t seen_at; /* when seen_tick was first seen */
     int64_t aged_at;
-    int64_t blocked_at;          /* when blocked_seen was first seen */
+    int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
 
-    char *stack[W_STACK_CACHE];  /* free stacks of the default class, hottest last; holder */
-    struct w_runq runq;          /* woken and yielding ones, in turn */
-    struct w_fresh fresh;        /* started ones, newest first */
+    char *stack[W_STACK_CACHE]; /* free stacks of the default class, hottest last; holder */
+    struct w_runq runq;         /* woken and yielding ones, in turn */
+    struct w_fresh fresh;       /* started ones, newest first */
 };
 
 /* ---- the scheduler ---------------------------------------------------------------------------------------------- */
 
 struct w_globq {
     struct w_g *head, *tail;
-    _Atomic uint32_t len;        /* atomic so that it may be peeked at without the lock */
+    _Atomic uint32_t len; /* atomic so that it may be peeked at without the lock */
 };
 
 struct w_sched {
     struct w_lock lock;
-    struct w_globq globq;        /* lock */
-    struct w_p *idle_ps;         /* lock */
-    struct w_m *idle_ms;         /* lock */
-    struct w_m *all_ms;          /* lock */
-    struct w_m *ended_ms;        /* threads to join; lock */
-    uint32_t m_count;            /* Ms that have not ended; lock */
-    uint32_t idle_m_count;       /* lock */
-    uint32_t m_serial;           /* lock */
-    uint32_t busy_ps;            /* Ps that are neither idle nor dead; lock */
-    int32_t retaken;             /* goroutines in blocking regions whose P was taken; lock */
-    bool main_exited;            /* weft_exit in the main goroutine; lock */
-    int result;                  /* of weft_run; lock */
+    struct w_globq globq;  /* lock */
+    struct w_p *idle_ps;   /* lock */
+    struct w_m *idle_ms;   /* lock */
+    struct w_m *all_ms;    /* lock */
+    struct w_m *ended_ms;  /* threads to join; lock */
+    uint32_t m_count;      /* Ms that have not ended; lock */
+    uint32_t idle_m_count; /* lock */
+    uint32_t m_serial;     /* lock */
+    uint32_t busy_ps;      /* Ps that are neither idle nor dead; lock */
+    int32_t retaken;       /* goroutines in blocking regions whose P was taken; lock */
+    bool main_exited;      /* weft_exit in the main goroutine; lock */
+    int result;            /* of weft_run; lock */
 
-    _Alignas(W_CACHE_LINE) _Atomic uint32_t procs;   /* number of Ps wanted; atomic, written under lock */
-    _Atomic uint32_t p_count;    /* length of ps[] ever used */
-    _Atomic uint32_t idle_p_count; /* atomic, written under lock */
-    _Atomic uint32_t spinning;   /* Ms that look for work on behalf of all */
-    _Atomic bool stopping;       /* set once, under lock */
-    _Atomic bool attentive;      /* the monitor looks at least every W_ATTENTIVE ns */
-    bool hiding;                 /* goroutines may wait in slots: the monitor could get them out; constant */
-    _Atomic bool m_wanted;       /* a thread could not be made: the monitor tries again */
-    _Atomic int64_t coarse_now;  /* the monitor's last look at the clock */
-    int64_t quantum;             /* constant */
-    uint64_t seed;               /* constant */
+    _Alignas(W_CACHE_LINE) _Atomic uint32_t procs; /* number of Ps wanted; atomic, written under lock */
+    _Atomic uint32_t p_count;                      /* length of ps[] ever used */
+    _Atomic uint32_t idle_p_count;                 /* atomic, written under lock */
+    _Atomic uint32_t spinning;                     /* Ms that look for work on behalf of all */
+    _Atomic bool stopping;                         /* set once, under lock */
+    _Atomic bool attentive;                        /* the monitor looks at least every W_ATTENTIVE ns */
+    bool hiding;                /* goroutines may wait in slots: the monitor could get them out; constant */
+    _Atomic bool m_wanted;      /* a thread could not be made: the monitor tries again */
+    _Atomic int64_t coarse_now; /* the monitor's last look at the clock */
+    int64_t quantum;            /* constant */
+    uint64_t seed;              /* constant */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
-    _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
-    _Atomic uint32_t foreign;    /* calls of foreign threads under way */
+    _Atomic bool monitor_asleep;                          /* in a sleep that only a wake-up ends early enough */
+    _Atomic uint32_t foreign;                             /* calls of foreign threads under way */
     _Atomic bool up;
     _Atomic uint64_t next_id;
     _Atomic uint64_t foreign_spawned; /* goroutines started by other threads */
@@ -296,15 +298,15 @@ const char *w_reason_name(enum w_reason r);
 
 int w_stacks_init(size_t default_size);
 void w_stacks_free(void);
-int w_stack_class(size_t size);                 /* index, or -EINVAL */
+int w_stack_class(size_t size); /* index, or -EINVAL */
 size_t w_stack_size(int class);
 size_t w_stack_guard_size(int class);
-int w_stacks_reserve(uint32_t more_gs);         /* promise stacks of the default class for that many more goroutines */
+int w_stacks_reserve(uint32_t more_gs); /* promise stacks of the default class for that many more goroutines */
 char *w_stack_get(int class);
 void w_stack_put(int class, char *lo);
 bool w_stack_cache_refill(struct w_p *p);
 void w_stack_cache_flush(struct w_p *p, uint32_t keep);
-bool w_stacks_trim(void);                       /* give back what was not needed since the last call; false: nothing left */
+bool w_stacks_trim(void); /* give back what was not needed since the last call; false: nothing left */
 void *w_stack_top(int class, char *lo);
 struct w_slab *w_stack_keep(int class, char *lo); /* the slab of that stack outlives w_stacks_free */
 void w_slab_release(struct w_slab *slab);
@@ -317,8 +319,8 @@ void w_guard_init(void);
 
 /* ---- m.c -------------------------------------------------------------------------------------------------------- */
 
-int w_m_start(struct w_p *p, bool spinning);    /* an M, woken or new, takes over p; -errno: p was made idle */
-void w_m_stop(struct w_m *m);                   /* sleeps until it has a P, or the run ends */
+int w_m_start(struct w_p *p, bool spinning); /* an M, woken or new, takes over p; -errno: p was made idle */
+void w_m_stop(struct w_m *m);                /* sleeps until it has a P, or the run ends */
 void w_m_stop_pinned(struct w_m *m, struct w_g *picked);
 void w_m_start_pinned(struct w_m *m, struct w_g *g);
 void w_m_acquire(struct w_m *m, struct w_p *p);
@@ -359,14 +361,14 @@ void w_after_global(struct w_m *m, struct w_g *prev, void *arg);
 void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n);
 void w_globq_put(struct w_g *g);
 void w_globq_put_many(struct w_g **gs, uint32_t n);
-enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 };      /* the most that a P takes at once */
+enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 }; /* the most that a P takes at once */
 struct w_g *w_globq_get(struct w_p *p, uint32_t max);
 struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max);
 
 /* ---- block.c ---------------------------------------------------------------------------------------------------- */
 
 struct w_m *w_block_end(struct w_m *m);
-void w_p_retake(struct w_p *p, struct w_m *m);   /* if it is still m's: to somebody else */
+void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebody else */
 
 /* ---- sysmon.c, run.c -------------------------------------------------------------------------------------------- */
 
@@ -376,12 +378,12 @@ void w_monitor_wake(void);
 void w_stop(int result);
 void w_stop_locked(int result);
 void w_check_dead_locked(void);
-int w_foreign_enter(void);                      /* a call of a thread that is no M; -EPERM: no runtime is up */
+int w_foreign_enter(void); /* a call of a thread that is no M; -EPERM: no runtime is up */
 void w_foreign_leave(void);
 
 /* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
 
-int w_usable_cpus(const char *root);            /* root: "" or a folder that stands in for / */
+int w_usable_cpus(const char *root); /* root: "" or a folder that stands in for / */
 int w_config_from_env(weft_config *c);
 
 /* ---- overflow.c, unwind.c, dump.c ------------------------------------------------------------------------------- */
