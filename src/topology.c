@@ -42,10 +42,11 @@ static bool has_word(const char *list, const char *word)
 /* "id:controllers:/group" */
 static bool find_group(const char *root, struct hierarchy *h)
 {
-    char line[PATH];
+    char *line = NULL;
+    size_t room = 0;
     FILE *f = open_in(root, "/proc/self/cgroup");
     bool found = false;
-    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+    while (f != NULL && !found && getline(&line, &room, f) > 0) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
         char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
@@ -57,18 +58,36 @@ static bool find_group(const char *root, struct hierarchy *h)
         if (found)
             snprintf(h->group, sizeof h->group, "%s", group);
     }
+    free(line);
     if (f != NULL)
         fclose(f);
     return found;
 }
 
+/* mountinfo writes a space as \040. */
+static void unescape(char *s)
+{
+    char *to = s;
+    for (; *s != '\0'; to++) {
+        unsigned int code;
+        if (s[0] == '\\' && sscanf(s + 1, "%3o", &code) == 1) {
+            *to = (char)code;
+            s += 4;
+        } else {
+            *to = *s++;
+        }
+    }
+    *to = '\0';
+}
+
 /* "36 25 0:31 /root /mount options - type source super,options" */
 static bool find_mount(const char *root, struct hierarchy *h)
 {
-    char line[PATH], type[64], super[PATH];
+    char *line = NULL, type[64], super[PATH];
+    size_t room = 0;
     FILE *f = open_in(root, "/proc/self/mountinfo");
     bool found = false;
-    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+    while (f != NULL && !found && getline(&line, &room, f) > 0) {
         char *dash = strstr(line, " - ");
         if (dash == NULL || sscanf(dash, " - %63s %*s %4095s", type, super) != 2)
             continue;
@@ -76,8 +95,11 @@ static bool find_mount(const char *root, struct hierarchy *h)
             continue;
         found = h->v2 ? strcmp(type, "cgroup2") == 0 : strcmp(type, "cgroup") == 0 && has_word(super, "cpu");
     }
+    free(line);
     if (f != NULL)
         fclose(f);
+    unescape(h->mount);
+    unescape(h->root);
     return found;
 }
 
@@ -101,7 +123,9 @@ static int quota(const char *root, const struct hierarchy *h, const char *folder
     bool ok = h->v2 ? read_two(root, folder, "cpu.max", &q, &period)
                     : read_two(root, folder, "cpu.cfs_quota_us", &q, NULL) &&
                           read_two(root, folder, "cpu.cfs_period_us", &period, NULL);
-    return ok && q > 0 && period > 0 ? (int)((q + period - 1) / period) : 0;
+    if (!ok || q <= 0 || period <= 0 || q / period >= W_MAX_PROCS)
+        return 0;
+    return (int)(q / period + (q % period != 0));
 }
 
 /* The least over our group and all above it that the mount shows. */
