@@ -80,6 +80,7 @@ struct w_m *w_block_end(struct w_m *m)
 /* The P goes to somebody else while we block. */
 static void give_away(struct w_p *p)
 {
+    st_relaxed(&p->m, NULL);
     w_lock(&w_sched.lock, W_RANK_SCHED);
     w_sched.retaken++;
     w_unlock(&w_sched.lock, W_RANK_SCHED);

@@ -281,8 +281,7 @@ static void launch(struct w_p *p, struct w_g *g)
         w_enqueue(p, g, W_FRESH);
     } else {
         add_relaxed(&w_sched.foreign_spawned, 1);
-        w_globq_put(g);
-        w_wake_one();
+        w_enqueue_global(g);
     }
 }
 

@@ -144,8 +144,10 @@ static int make_m(struct w_p *p, bool spinning)
         unlink_all_locked(m);
         w_unlock(&w_sched.lock, W_RANK_SCHED);
         free_m(m);
+        return r;
     }
-    return r;
+    st_relaxed(&w_sched.m_wanted, false);
+    return 0;
 }
 
 /* ---- sleeping and waking ---------------------------------------------------------------------------------------- */
@@ -249,10 +251,9 @@ int w_m_start(struct w_p *p, bool spinning)
     if (m != NULL) {
         m->next_p = p;
         m->next_spinning = spinning;
+        w_m_wake(m); /* under the lock: once the run ends under it, it may be joined and freed */
     }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (m != NULL)
-        w_m_wake(m);
     if (m != NULL || stopping)
         return 0;
     int r = make_m(p, spinning);
@@ -264,8 +265,8 @@ int w_m_start(struct w_p *p, bool spinning)
     if (spinning)
         sub_seq(&w_sched.spinning, 1); /* [WK-1] */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    st_relaxed(&w_sched.m_wanted, true);
-    w_monitor_wake();
+    if (!atomic_exchange_explicit(&w_sched.m_wanted, true, memory_order_relaxed)) /* relaxed: a request */
+        w_monitor_wake();
     return r;
 }
 
@@ -297,6 +298,7 @@ void w_m_stop_pinned(struct w_m *m, struct w_g *picked)
     if (p != NULL) {
         if (picked != NULL)
             w_place_first(p, picked);
+        st_relaxed(&p->m, NULL);
         w_p_release(p);
     }
     sleep_m(m, -1);
@@ -311,13 +313,13 @@ void w_m_start_pinned(struct w_m *m, struct w_g *g)
     struct w_p *p = m->p;
     m->p = NULL;
     st_relaxed(&m->gate, NULL);
+    st_relaxed(&p->m, NULL);
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    bool stopping = ld_relaxed(&w_sched.stopping);
-    if (!stopping)
+    if (!ld_relaxed(&w_sched.stopping)) {
         other->next_p = p;
+        w_m_wake(other); /* under the lock, as in w_m_start */
+    }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (!stopping)
-        w_m_wake(other);
 }
 
 void weft_pin(void)

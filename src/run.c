@@ -99,8 +99,8 @@ static uint32_t abandon_locked(void)
     w_membarrier(); /* where it is missing, the grace period since the gates were closed stands in for it */
     for (struct w_m *m = w_sched.all_ms; m != NULL; m = next) {
         next = m->all_next;
-        if (ld_relaxed(&m->in_runtime))
-            continue; /* it is on its way out */
+        if (ld_acquire(&m->in_runtime)) /* [GT-1] its goroutine, as it left the runtime */
+            continue;                   /* it is on its way out */
         m->abandoned = true;
         m->keep = w_stack_keep(m->g->stack_class, m->g->stack_lo);
         W_SAN_ABANDON(m->g);
@@ -211,12 +211,23 @@ static void reset(const weft_config *c)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
+/* The P is taken before foreign threads are let in: one of them could make an M with it otherwise. If the thread cannot
+ * be made, such an M with another P will do. */
 static int start_first_m(void)
 {
+    uint32_t abandoned = 0;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_p *p = w_p_get_idle_locked();
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    return w_m_start(p, false);
+    xchg_seq(&w_sched.up, true); /* [FT-1] */
+    int r = w_m_start(p, false);
+    if (r == 0)
+        return 0;
+    shut_out_foreign();
+    if (ms_left(false, &abandoned) == 0)
+        return r;
+    xchg_seq(&w_sched.up, true); /* [FT-1] */
+    return 0;
 }
 
 static int run(const weft_config *c, weft_fn *fn, void *arg)
@@ -233,11 +244,8 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
         goto free_all;
     if ((r = w_g_start_main(fn, arg, own_size ? c->stack_size : MAIN_STACK)) != 0)
         goto restore_handlers;
-    xchg_seq(&w_sched.up, true); /* [FT-1] */
-    if ((r = start_first_m()) != 0) {
-        shut_out_foreign();
+    if ((r = start_first_m()) != 0)
         goto restore_handlers;
-    }
     w_monitor();
     finish();
     r = w_sched.result;

@@ -34,6 +34,7 @@ void __tsan_switch_to_fiber(void *fiber, unsigned flags);
             __tsan_destroy_fiber((g)->fiber); \
         (g)->fiber = NULL;                    \
     } while (0)
+#define W_SAN_UNMAP(addr, size)               ((void)0)
 #define W_SAN_ABANDON(g)                      ((g)->fiber = NULL) /* its thread still runs it */
 #define W_SAN_LEAVE(from, to, lo, size, last) __tsan_switch_to_fiber((to)->fiber, 0)
 #define W_SAN_ARRIVE(self)                    ((void)0)
@@ -57,9 +58,11 @@ void __asan_unpoison_memory_region(void const volatile *addr, size_t size);
         pthread_attr_destroy(&attr_);                                \
     } while (0)
 /* A recycled stack still carries the red zones of frames that were never left. */
-#define W_SAN_BIND(g)    __asan_unpoison_memory_region((g)->stack_lo, w_stack_size((g)->stack_class))
-#define W_SAN_UNBIND(g)  ((void)0)
-#define W_SAN_ABANDON(g) ((void)0)
+#define W_SAN_BIND(g)           __asan_unpoison_memory_region((g)->stack_lo, w_stack_size((g)->stack_class))
+#define W_SAN_UNBIND(g)         ((void)0)
+/* Whatever is mapped there next starts clean. */
+#define W_SAN_UNMAP(addr, size) __asan_unpoison_memory_region(addr, size)
+#define W_SAN_ABANDON(g)        ((void)0)
 #define W_SAN_LEAVE(from, to, lo, size, last) \
     __sanitizer_start_switch_fiber((last) ? NULL : &(from)->fake_stack, lo, size)
 #define W_SAN_ARRIVE(self) __sanitizer_finish_switch_fiber((self)->fake_stack, NULL, NULL)
@@ -70,6 +73,7 @@ void __asan_unpoison_memory_region(void const volatile *addr, size_t size);
 #define W_SAN_THREAD(m)                       ((void)0)
 #define W_SAN_BIND(g)                         ((void)0)
 #define W_SAN_UNBIND(g)                       ((void)0)
+#define W_SAN_UNMAP(addr, size)               ((void)0)
 #define W_SAN_ABANDON(g)                      ((void)0)
 #define W_SAN_LEAVE(from, to, lo, size, last) ((void)0)
 #define W_SAN_ARRIVE(self)                    ((void)0)

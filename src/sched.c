@@ -247,6 +247,12 @@ void w_ready(struct w_g *g)
         w_enqueue(m->p, g, W_HANDOFF);
         return;
     }
+    w_enqueue_global(g);
+}
+
+/* On a thread that has no P. */
+void w_enqueue_global(struct w_g *g)
+{
     w_globq_put(g);
     w_fence_seq(); /* [WK-1] */
     w_wake_one();
@@ -256,18 +262,23 @@ void w_ready(struct w_g *g)
  * Monitor: takes the goroutine out of p's slot if its holder is busy outside the runtime. The holder says in_runtime,
  * then looks at its gate; we close the gate, then look at in_runtime; membarrier puts a fence between the holder's two
  * steps, where it has none of its own. If it is outside, its way in leads through w_enter_slow, which waits for the lock
- * that we hold.
+ * that we hold. A holder that was in a blocking region or in w_enter_slow when we came has opened its gate again before it
+ * is seen outside: hence the order of the looks.
  */
+static bool outside(struct w_p *p, struct w_m *m)
+{
+    st_relaxed(&m->gate, NULL);
+    if (w_membarrier() != 0 || ld_acquire(&p->blocked_by) != NULL) /* [BL-1] */
+        return false;
+    return !ld_acquire(&m->in_runtime) && ld_relaxed(&m->gate) == NULL && ld_relaxed(&p->m) == m; /* [GT-1] */
+}
+
 bool w_rescue(struct w_p *p, struct w_m *m)
 {
     struct w_g *g = NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    st_relaxed(&m->gate, NULL);
-    if (w_membarrier() == 0 && !ld_relaxed(&m->in_runtime) && ld_relaxed(&p->m) == m) {
-        g = empty_slot(p);
-        if (g != NULL)
-            w_globq_put_locked(g, g, 1);
-    }
+    if (outside(p, m) && (g = empty_slot(p)) != NULL)
+        w_globq_put_locked(g, g, 1);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (g == NULL)
         return false;

@@ -50,14 +50,15 @@ struct w_slab {
     struct w_slab *next;
     char *base;
     size_t bytes;
-    _Atomic uint32_t keepers; /* threads left behind that still stand on a stack in it */
+    char *fresh;              /* slots from here to the end were never used; class lock */
+    _Atomic uint32_t keepers; /* its class, and threads left behind that still stand on a stack in it */
 };
 
 struct class
 {
     struct w_lock lock;
-    struct w_slab *slabs;
-    char *bump, *bump_end; /* the slots of the newest slab that were never used */
+    struct w_slab *slabs, *last; /* in the order in which they are opened */
+    struct w_slab *open;         /* the first with fresh slots, or NULL */
     char **pool;
     size_t capacity, count, clean, low;
     size_t slots, promised;
@@ -65,8 +66,8 @@ struct class
 };
 
 static struct class classes[CLASSES];
-static int default_class; /* constant while a runtime is up */
-static bool unguarded;    /* some stack has no guard page; set under a class lock, read loosely */
+static int default_class;      /* constant while a runtime is up */
+static _Atomic bool unguarded; /* some stack has no guard page; set under a class lock, read loosely */
 
 static void lock(struct class *c)
 {
@@ -110,7 +111,7 @@ int w_default_stack_class(void)
 
 bool w_stacks_unguarded(void)
 {
-    return unguarded;
+    return ld_relaxed(&unguarded);
 }
 
 void *w_stack_top(int class, char *lo)
@@ -134,7 +135,7 @@ static bool grow_pool(struct class *c, size_t slots)
     return true;
 }
 
-/* Opens a new slab. The slots that the former one has left go to the pool: they have no memory, and no guard yet. */
+/* More address space. */
 static int add_slab_locked(int class)
 {
     struct class *c = &classes[class];
@@ -148,11 +149,16 @@ static int add_slab_locked(int class)
     if (slab->base == NULL)
         goto no_memory;
     w_madvise(slab->base, slab->bytes, MADV_NOHUGEPAGE); /* else each stack would cost 64 KiB or more */
-    slab->next = c->slabs;
-    c->slabs = slab;
+    slab->fresh = slab->base;
+    st_relaxed(&slab->keepers, 1);
+    if (c->last != NULL)
+        c->last->next = slab;
+    else
+        c->slabs = slab;
+    c->last = slab;
+    if (c->open == NULL)
+        c->open = slab;
     c->slots += n;
-    c->bump = slab->base;
-    c->bump_end = slab->base + slab->bytes;
     return 0;
 
 no_memory:
@@ -171,15 +177,17 @@ static void populate(int class, char *const *stacks, size_t n)
 
 static size_t take_fresh_locked(int class, char **out, size_t n)
 {
-    struct class *c = &classes[class];
-    char *guards[BATCH];
+    struct w_slab *slab = classes[class].open;
+    char *guards[BATCH], *end = slab->base + slab->bytes;
     size_t k = 0;
-    for (; k < n && c->bump < c->bump_end; k++, c->bump += stride(class)) {
-        guards[k] = c->bump;
-        out[k] = c->bump + w_stack_guard_size(class);
+    for (; k < n && slab->fresh < end; k++, slab->fresh += stride(class)) {
+        guards[k] = slab->fresh;
+        out[k] = slab->fresh + w_stack_guard_size(class);
     }
-    if (k > 0 && w_guard_install(guards, k, w_stack_guard_size(class)) == W_GUARD_NONE)
-        unguarded = true;
+    if (slab->fresh == end)
+        classes[class].open = slab->next;
+    if (w_guard_install(guards, k, w_stack_guard_size(class)) == W_GUARD_NONE)
+        st_relaxed(&unguarded, true);
     return k;
 }
 
@@ -205,7 +213,7 @@ static size_t take(int class, char **out, size_t n)
         unlock(c);
         return k;
     }
-    if (c->bump == c->bump_end && add_slab_locked(class) != 0) {
+    if (c->open == NULL && add_slab_locked(class) != 0) {
         unlock(c);
         return 0;
     }
@@ -234,7 +242,7 @@ int w_stacks_init(size_t size)
     if (default_class < 0)
         return default_class;
     w_guard_init();
-    unguarded = false;
+    st_relaxed(&unguarded, false);
     return 0;
 }
 
@@ -245,31 +253,30 @@ void w_stacks_free(void)
         struct w_slab *next;
         for (struct w_slab *slab = c->slabs; slab != NULL; slab = next) {
             next = slab->next;
-            if (ld_relaxed(&slab->keepers) == 0) { /* relaxed: keepers are counted before, by this thread */
-                munmap(slab->base, slab->bytes);
-                free(slab);
-            }
+            w_slab_release(slab);
         }
         free(c->pool);
         *c = (struct class){0};
     }
 }
 
-/* A slab with keepers is in no list any more, and the last keeper gives it back. The run that is ending holds one
- * share as long as it may still count keepers, so w_stack_keep comes before w_stacks_free, both on one thread. */
+/* Its class keeps a slab too, until w_stacks_free: whoever is the last gives it back. */
 struct w_slab *w_stack_keep(int class, char *lo)
 {
+    lock(&classes[class]);
     struct w_slab *slab = classes[class].slabs;
     while (slab != NULL && (lo < slab->base || lo >= slab->base + slab->bytes))
         slab = slab->next;
+    unlock(&classes[class]);
     W_ASSERT(slab != NULL);
-    add_relaxed(&slab->keepers, 1);
+    add_relaxed(&slab->keepers, 1); /* relaxed: its class still keeps it */
     return slab;
 }
 
 void w_slab_release(struct w_slab *slab)
 {
     if (add_acq_rel(&slab->keepers, -1u) == 1) { /* [SL-1] the other keepers have left their stacks [SL-1] */
+        W_SAN_UNMAP(slab->base, slab->bytes);
         munmap(slab->base, slab->bytes);
         free(slab);
     }

@@ -19,6 +19,7 @@ static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
+static const int64_t NO_THREAD_LIMIT = 10 * WEFT_SEC;
 enum { NO_DEFER = 256 };
 
 struct look {
@@ -101,16 +102,26 @@ static void look_at_p(struct look *l, struct w_p *p)
     }
 }
 
+/* w_look_again tries to make the thread that is wanted. If nothing runs and it never succeeds, there is no way on. */
+static void look_for_threads(int64_t now)
+{
+    static int64_t since;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool stuck = ld_relaxed(&w_sched.m_wanted) && w_sched.busy_ps == 0;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (!stuck)
+        since = now;
+    else if (now - since > NO_THREAD_LIMIT)
+        w_fatal("no thread can be made to run the goroutines that are ready");
+}
+
 static void look_around(struct look *l)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
         look_at_p(l, w_sched.ps[i]);
-    if (ld_relaxed(&w_sched.m_wanted)) {
-        st_relaxed(&w_sched.m_wanted, false);
-        l->watch = true;
-    }
     w_look_again();
+    look_for_threads(l->now);
     w_ms_join();
 }
 

@@ -345,6 +345,7 @@ void w_check_canary(const struct w_g *g);
 struct w_g *w_pick(struct w_p *p);
 void w_ready(struct w_g *g);
 void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind);
+void w_enqueue_global(struct w_g *g);
 void w_expose(struct w_p *p);
 void w_place_first(struct w_p *p, struct w_g *g);
 bool w_rescue(struct w_p *p, struct w_m *m);
@@ -421,8 +422,7 @@ static inline struct w_m *w_enter(void)
 
 static inline void w_leave(void)
 {
-    w_compiler_barrier();
-    st_relaxed(&w_m()->in_runtime, 0);
+    st_release(&w_m()->in_runtime, 0); /* [GT-1] what we did to our P, for the monitor */
 }
 
 /* xorshift64*: good enough to spread thieves, 1 ns. */
