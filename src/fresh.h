@@ -107,7 +107,8 @@ static inline uint32_t w_fresh_shed(struct w_fresh *q, struct w_g **out, uint32_
             return 0;
         for (uint32_t i = 0; i < n; i++)
             out[i] = ld_relaxed(&q->slot[(top + i) % W_FRESH_SIZE]);
-        if (cas_release(&q->top, &top, top + n)) /* [FR-1] the slots were read */
+        if (cas_release(&q->top, &top,
+                        top + n)) /* [FR-1] the slots were read, and bottom is as low as our pops made it */
             return n;
     }
 }

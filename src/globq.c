@@ -2,6 +2,9 @@
 /*
  * The global queue: a list under the scheduler's lock. What comes here: overflow of the local queues, goroutines that
  * were preempted or whose P was taken, and what threads without a P make ready. Order is first in, first out.
+ *
+ * A batch that moves to a P's ring is in the ring before it is no longer counted here: an M that is about to sleep looks at
+ * both without the lock, here first, and must find it in one of the two.                                   [GQ-1]
  */
 #include "weft_internal.h"
 
@@ -41,7 +44,6 @@ static struct w_g *pop_locked(struct w_globq *q)
     q->head = g->link;
     if (q->head == NULL)
         q->tail = NULL;
-    st_relaxed(&q->len, ld_relaxed(&q->len) - 1);
     return g;
 }
 
@@ -57,8 +59,10 @@ struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max)
     if (n > max)
         n = max;
     struct w_g *g = pop_locked(q);
-    while (--n > 0 && w_runq_len(&p->runq) < W_RUNQ_SIZE)
+    uint32_t taken = 1;
+    for (; taken < n && w_runq_len(&p->runq) < W_RUNQ_SIZE; taken++)
         w_runq_put(&p->runq, pop_locked(q));
+    st_release(&q->len, len - taken); /* [GQ-1] they are in the ring */
     return g;
 }
 

@@ -31,7 +31,9 @@
  *   W3  spinning and the list of idle Ps change together under the lock when an M is woken (w_wake_one).
  *   W4  A lone goroutine, in the slot of a busy P and nothing behind it, wakes nobody while the monitor is attentive:
  *       its P will most likely be free for it long before a thread could be awake (20 us). If it is not, the monitor
- *       takes it out within a millisecond (w_rescue), and from then on the P defers no more for a while.
+ *       takes it out within a millisecond (w_rescue), and from then on the P defers no more for a while. (No fence
+ *       stands between filling the slot and looking at `attentive`: the monitor looks once more, a millisecond after it
+ *       has withdrawn its attention, and by then the slot is visible.)
  */
 #include "park.h"
 #include "weft_internal.h"
@@ -59,9 +61,10 @@ uint32_t w_p_work(struct w_p *p)
     return (ld_relaxed(&p->slot) != NULL) + shared_work(p);
 }
 
+/* The global queue first: what has left it when we look is in a ring that we look at afterwards. */
 static bool work_to_share(void)
 {
-    if (ld_relaxed(&w_sched.globq.len) > 0)
+    if (ld_acquire(&w_sched.globq.len) > 0) /* [GQ-1] */
         return true;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
@@ -300,6 +303,7 @@ static __attribute__((noinline)) void age(struct w_p *p)
         w_expose(p); /* S1: runq is about to fill */
     for (uint32_t i = 0; i < n; i++)
         put(p, batch[i]);
+    w_look_again(); /* nobody could see them in between */
 }
 
 /* The next one from this P's own queues, or NULL. */

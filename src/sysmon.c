@@ -10,7 +10,7 @@
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
  *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it),
- *   to MAX_DELAY  while all Ps are busy,
+ *   to MAX_DELAY  while all Ps are busy, or a thread is wanted that could not be made,
  *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
  */
 #include "weft_internal.h"
@@ -148,7 +148,7 @@ static int64_t longest(bool idle, bool memory_left)
     st_relaxed(&w_sched.attentive, now);
     if (now || before)
         return W_ATTENTIVE;
-    if (!idle)
+    if (!idle || ld_relaxed(&w_sched.m_wanted))
         return at_most(MAX_DELAY, w_sched.quantum);
     return memory_left ? TRIM_DELAY : -1;
 }
