@@ -7,7 +7,7 @@
  *   runq    woken and yielding ones, in turn                                              (runq.h)
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
  *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
- * Order: every 61st slice the global queue; one that was just woken by the running one (a hand-off, always in the slot);
+ * Order: every 61st slice, and when it ages, the global queue; one that was just woken by the running one (a hand-off, always in the slot);
  * runq; fresh; global; other Ps (fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
@@ -16,7 +16,8 @@
  * Nobody starves. A slice is what a goroutine runs until it parks, yields or is preempted, with all that is handed to it
  * through the slot; after the quantum the monitor ends it. Once every quantum each P ages: a hand-off goes to the tail of
  * runq and so does the older half of fresh. So a goroutine in runq waits at most for the slices of those before it, one
- * in fresh for nine quanta more (2^8 = 256 lie there at the most), one in globq for 61 slices for each before it.
+ * in fresh for eleven quanta more (2^10 = 1024 lie there at the most), one in globq for a quantum or 61 slices, whichever
+ * is shorter, for each before it.
  *
  * Leaving. A goroutine that parks takes the next one itself and switches to it directly; only if there is none at hand
  * does it go to its M's own stack, which searches on and sleeps. What must happen to it once it is off its stack (into
@@ -199,10 +200,11 @@ static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
     }
 }
 
-/* To run before all others of p. */
+/* To run before all others of p, which is about to be taken over by another M. */
 void w_place_first(struct w_p *p, struct w_g *g)
 {
-    place(p, g, W_HANDOFF);
+    w_expose(p);
+    fill_slot(p, g, W_HANDOFF);
 }
 
 /* W4: may the one in the slot wait for its P? */
@@ -310,10 +312,13 @@ static __attribute__((noinline)) void age(struct w_p *p)
 struct w_g *w_pick(struct w_p *p)
 {
     struct w_g *g;
-    if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
-        age(p);
     uint32_t tick = ld_relaxed(&p->tick);
-    if (unlikely(tick % FAIR_TURN == 0) && (g = w_globq_get(p, 1)) != NULL)
+    bool fair = tick % FAIR_TURN == 0;
+    if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE)) {
+        age(p);
+        fair = true;
+    }
+    if (unlikely(fair) && (g = w_globq_get(p, 1)) != NULL)
         goto slice;
     if (likely((g = empty_slot(p)) != NULL)) {
         if (p->slot_kind == W_HANDOFF)

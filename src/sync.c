@@ -134,11 +134,10 @@ static void enlist(struct w_m *m, struct w_g *prev, void *arg)
     struct wait *self = arg;
     weft_wg *wg = self->wg;
     (void)m, (void)prev;
-    uint64_t s = ld_acquire(word(wg)); /* [WG-2] */
-    for (int i = 1; s != 0; i++) {
+    uint64_t s;
+    for (int i = 1; (s = ld_acquire(word(wg))) != 0; i++) { /* [WG-2] */
         if (s & LOCKED || count(s) == 0) { /* WG2: until the word is zero the object is not ours to free */
             back_off(i);
-            s = ld_acquire(word(wg)); /* [WG-2] */
         } else if (!(s & WAITERS)) {
             if (cas_acq_rel(word(wg), &s, s | WAITERS)) { /* [WG-2] */
                 st_release(list(wg), &self->node);        /* [WG-3] the node */

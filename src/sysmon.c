@@ -97,7 +97,7 @@ static void look_at_p(struct look *l, struct w_p *p)
     }
     if (l->now - p->aged_at >= (w_sched.quantum < MAX_DELAY ? w_sched.quantum : MAX_DELAY)) {
         p->aged_at = l->now;
-        if (w_p_work(p) > 0)
+        if (others_wait(p))
             atomic_fetch_or_explicit(&p->attn, W_ATTN_AGE, memory_order_relaxed);
     }
 }
@@ -167,6 +167,7 @@ void w_monitor(void)
             trimmed_at = l.now;
         }
         bool idle = all_idle();
+        memory_left |= !idle;
         int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!ld_relaxed(&w_sched.stopping))

@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Installs a build into a temporary prefix and uses it from there as a stranger would: tests/install/run.sh BUILD
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+[ $# -eq 1 ] && [ -f "$1/CMakeCache.txt" ] || { echo "usage: run.sh BUILD (a built folder)" >&2; exit 2; }
+build=$(cd "$1" && pwd)
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+passed=0
+failed=0
+
+check() { # name command...
+    name=$1
+    shift
+    (set -e; "$@") >"$tmp/log" 2>&1 # not as the condition itself, where set -e means nothing
+    if [ $? -eq 0 ]; then
+        passed=$((passed + 1))
+        echo "ok $name"
+    else
+        failed=$((failed + 1))
+        cat "$tmp/log"
+        echo "FAIL $name"
+    fi
+}
+
+libdir() { # prefix
+    dirname "$(find "$1" -name libweft.so.1)"
+}
+
+with_cmake() {
+    cmake --install "$build" --prefix "$tmp/cmake"
+}
+
+# Into another prefix than the build was configured with.
+with_make() {
+    make -C "$root" install BUILD="$build" PREFIX="$tmp/make"
+}
+
+# As a packager does: DESTDIR before the prefix.
+with_destdir() {
+    make -C "$root" install BUILD="$build" PREFIX=/opt/weft DESTDIR="$tmp/dest"
+    test -f "$tmp/dest/opt/weft/include/weft.h"
+}
+
+same_files() {
+    (cd cmake && find . | sort) >cmake.files
+    (cd make && find . | sort) >make.files
+    diff cmake.files make.files
+}
+
+# Builds a source against the prefix with what pkg-config says, then runs it with the shared library.
+pkg_config_app() { # prefix, compiler and source
+    lib=$(libdir "$1")
+    shift
+    flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs weft)
+    echo "$* $flags"
+    # shellcheck disable=SC2086
+    "$@" -Wall -Wextra -Werror -o app $flags
+    readelf -d app | grep -q 'NEEDED.*libweft\.so\.1'
+    LD_LIBRARY_PATH=$lib ./app
+}
+
+find_package() {
+    cmake -S "$here" -B project -DCMAKE_PREFIX_PATH="$tmp/cmake"
+    cmake --build project
+    readelf -d project/app_shared | grep -q 'NEEDED.*libweft\.so\.1'
+}
+
+# The static one needs nothing of the library at run time.
+static_app() {
+    if readelf -d project/app_static | grep libweft; then return 1; fi
+    project/app_static
+}
+
+check cmake_installs with_cmake
+check make_installs with_make
+check make_installs_below_destdir with_destdir
+check both_install_the_same_files same_files
+check pkg_config_finds_the_library pkg_config_app "$tmp/cmake" cc -std=c11 "$here/app.c"
+check pkg_config_finds_it_after_make_install pkg_config_app "$tmp/make" cc -std=c11 "$here/app.c"
+check cxx_programs_use_the_header pkg_config_app "$tmp/cmake" g++ -std=c++17 -Wpedantic "$here/app.cc"
+check find_package_finds_both_libraries find_package
+check find_package_shared_runs project/app_shared
+check find_package_static_runs static_app
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* What most files of tests do with a runtime. */
+#ifndef RUNS_H
+#define RUNS_H
+
+#include "check.h"
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <weft.h>
+
+/* The body runs with p = 1, 2 and 8. */
+#define EACH_PROCS(p) for (int p##_at_ = 0, p = 1; p##_at_ < 3; p##_at_++, p = p##_at_ == 1 ? 2 : 8)
+
+static inline int run_on(int procs, weft_fn *fn, void *arg)
+{
+    return weft_run_with(&(weft_config){.procs = procs}, fn, arg);
+}
+
+static inline int scaled(int n)
+{
+    return n / check_scale() > 0 ? n / check_scale() : 1;
+}
+
+static inline void sleep_in_region(int ms)
+{
+    weft_block_enter();
+    usleep((useconds_t)ms * 1000);
+    weft_block_leave();
+}
+
+/* From a goroutine: lets others run until *at is at least n; false after so many seconds. */
+static inline bool reaches(_Atomic int *at, int n, int seconds)
+{
+    for (int64_t end = weft_now() + seconds * WEFT_SEC; *at < n;) {
+        if (weft_now() > end)
+            return false;
+        weft_yield();
+    }
+    return true;
+}
+
+/* From the main goroutine: lets others run until it is the only one; false after some time. */
+static inline bool others_have_ended(void)
+{
+    for (int64_t end = weft_now() + 20 * WEFT_SEC; weft_count() > 1 && weft_now() < end;)
+        weft_yield();
+    return weft_count() == 1;
+}
+
+/* As check_child, and shows what the child said if it did not exit with 0. */
+static inline bool child_is_well(check_fn *fn, char *text, size_t size)
+{
+    int status = check_child(fn, text, size);
+    if (status != 0)
+        fprintf(stderr, "# a child ended with status %#x after saying:\n%s\n", (unsigned)status, text);
+    return status == 0;
+}
+
+/* Skips a part that this build or this machine cannot show. */
+static inline void skipped(const char *why)
+{
+    printf("# skipped: %s\n", why);
+}
+
+#endif

@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs everything that has to pass: the tests in each variant of the build, then the checks of the tree.
+
+    tools/test.py                       all of it: what `make test` does
+    tools/test.py --only asan,format    some of it; --list names the parts
+
+Three phases: all variants are built, warnings being errors; then every test executable of every variant runs as a
+process of its own, a few at a time; then the checks. An executable prints "ok CASE" or "FAIL CASE" a line and closes
+with "N passed, M failed"; one that crashes, hangs or says something else than it did counts as a failure too. Only the
+output of failures is shown; all of it is in build/variants/NAME/logs. The last line here is "N passed, M failed".
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+VARIANTS_DIR = ROOT / "build" / "variants"
+
+# What each variant is and which families of tests run in it.
+Variant = collections.namedtuple("Variant", "name compilers options families limit env emulator", defaults=({}, ()))
+ALL_BUT_MODEL = ("stress", "fault", "test")
+ALL = ALL_BUT_MODEL + ("model",)
+VARIANTS = (
+    Variant("gcc-O2", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL, 180),
+    # gcc's TSan dies above 8,128 live fibers.
+    Variant("tsan", ["clang", "gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=thread"],
+            ALL_BUT_MODEL, 400, {"TSAN_OPTIONS": "halt_on_error=1"}),
+    Variant("asan", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=address,undefined"],
+            ALL_BUT_MODEL, 180, {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}),
+    Variant("aarch64", ["aarch64-linux-gnu-gcc"],
+            ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tools/aarch64.cmake"],
+            ALL_BUT_MODEL, 400, {"WEFT_TEST_EMULATED": "1"}, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
+    Variant("gcc-O0", ["gcc"], ["-DCMAKE_BUILD_TYPE=Debug", "-DWEFT_CHECKS=ON"], ALL_BUT_MODEL, 180),
+    Variant("clang-O2", ["clang"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL_BUT_MODEL, 180),
+    # Stress without optimisation is gcc-O0's, stress with clang is clang-O2's.
+    Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], ("fault", "test"), 180),
+)
+INSTALLED = "gcc-O2"  # the variant whose libraries the symbol and install checks look at
+
+CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
+CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
+SHOWN = 60_000  # characters of a failure's output, so that a test that prints for ever does not bury the rest
+
+
+# ---- what is counted -------------------------------------------------------------------------------------------------
+
+class Tally:
+    """Every case by its full name, VARIANT/file/case or check/case."""
+
+    def __init__(self):
+        self.status = {}
+
+    def add(self, name, status):
+        while name in self.status:
+            name += "'"
+        self.status[name] = status
+
+    def count(self, status):
+        return sum(s == status for s in self.status.values())
+
+    def close(self):
+        for name, status in self.status.items():
+            if status == "FAIL":
+                print(f"failed: {name}")
+        skipped = self.count("skip")
+        print(f"{self.count('ok')} passed, {self.count('FAIL')} failed" + (f", {skipped} skipped" if skipped else ""))
+        return 1 if self.count("FAIL") or not self.status else 0
+
+
+def report(tally, prefix, cases, seconds, output):
+    """Counts the (name, status) of one program under prefix; one line for it, and its output if any failed."""
+    for name, status in cases:
+        tally.add(f"{prefix}/{name}", status)
+    counts = collections.Counter(status for _, status in cases)
+    parts = [f"{counts[key]} {word}" for key, word in (("ok", "ok"), ("FAIL", "FAILED"), ("skip", "skipped"))
+             if counts[key]]
+    print(f"{prefix:32} {seconds:6.1f} s  {', '.join(parts)}")
+    if counts["FAIL"]:
+        print(shortened(output).rstrip())
+        print(f"{prefix}: failed: {', '.join(name for name, status in cases if status == 'FAIL')}")
+    sys.stdout.flush()
+
+
+def shortened(text):
+    if len(text) <= SHOWN:
+        return text
+    half = SHOWN // 2
+    return f"{text[:half]}\n... {len(text) - SHOWN} characters left out ...\n{text[-half:]}"
+
+
+def missing(tally, name, what):
+    """Where tools are missing a part is skipped; CI has all of them."""
+    status = "FAIL" if os.environ.get("CI") == "true" else "skip"
+    print(f"{status} {name}: there is no {what} here (tools/setup.sh build test installs it)")
+    tally.add(f"{name}/tools", status)
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+running = set()
+
+
+def environment(extra=None):
+    """Ours without what would bend a test: settings of the runtime, and the make we may have been called from."""
+    dropped = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "DESTDIR", "CFLAGS", "LDFLAGS", "CC", "CXX")
+    env = {key: value for key, value in os.environ.items()
+           if key not in dropped and (not key.startswith("WEFT_") or key == "WEFT_TEST_SEED")}
+    return {**env, **(extra or {})}
+
+
+def run(command, log, limit=600, env=None):
+    """Runs a program, output to log. Returns its exit code (None: it hit its time limit), output and seconds."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with open(log, "wb") as out:
+        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, env=environment(env), stdout=out,
+                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+        running.add(process)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+            out.write(stacks_of(process.pid))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        running.discard(process)
+    return code, log.read_bytes().decode(errors="replace"), time.monotonic() - began
+
+
+def stacks_of(pid):
+    """What the threads of a program that hangs are doing."""
+    command = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all backtrace"]
+    try:
+        shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        shown = b""
+    return b"\n---- it hangs: " + shown + b"\n"
+
+
+def end_all(_signal, _frame):
+    for process in list(running):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    print("interrupted", flush=True)
+    os._exit(130)
+
+
+def verdicts(code, output):
+    """The cases that a program reported, and one more for a bad end."""
+    cases = [(name, status) for status, name in CASE_LINE.findall(output)]
+    counts = collections.Counter(status for _, status in cases)
+    closing = CLOSING_LINE.findall(output)
+    if code is None:
+        cases.append(("time-limit", "FAIL"))
+    elif code < 0:
+        cases.append((f"killed-by-{signal.Signals(-code).name}", "FAIL"))
+    elif not closing:
+        cases.append((f"bad-end-exit-{code}", "FAIL"))
+    elif tuple(int(n or 0) for n in closing[-1]) != (counts["ok"], counts["FAIL"], counts["skip"]):
+        cases.append(("closing-line-differs", "FAIL"))
+    elif (code != 0) != (counts["FAIL"] != 0):
+        cases.append((f"exit-{code}", "FAIL"))
+    return cases
+
+
+def run_script(tally, name, command, limit=600):
+    """A check that prints its cases the way the test executables do."""
+    code, output, seconds = run(command, VARIANTS_DIR / "logs" / f"{name}.log", limit)
+    report(tally, name, verdicts(code, output), seconds, output)
+
+
+# ---- variants --------------------------------------------------------------------------------------------------------
+
+class Build:
+    """One variant on this machine: its folder, and what it takes to run a program of it."""
+
+    def __init__(self, variant, jobs):
+        self.variant = variant
+        self.jobs = jobs
+        self.folder = VARIANTS_DIR / variant.name
+        self.compiler = next(filter(shutil.which, variant.compilers), None)
+        self.launcher = list(variant.emulator)
+        self.env = dict(variant.env)
+        self.built = False
+
+    def missing_tool(self):
+        if self.compiler is None:
+            return self.variant.compilers[0]
+        return next((tool for tool in self.variant.emulator[:1] if not shutil.which(tool)), None)
+
+    def build(self, tally):
+        began = time.monotonic()
+        log = self.folder / "logs" / "build.log"
+        configure = ["cmake", "-S", ROOT, "-B", self.folder, f"-DCMAKE_C_COMPILER={self.compiler}", "-DWEFT_WERROR=ON"]
+        code, output, _ = run(configure + self.variant.options, log)
+        if code == 0:
+            code, output, _ = run(["cmake", "--build", self.folder, "--parallel", self.jobs, "--", "-k"], log)
+        self.built = code == 0
+        report(tally, self.variant.name, [("build", "ok" if self.built else "FAIL")], time.monotonic() - began, output)
+        if self.built:
+            self.adapt()
+
+    def adapt(self):
+        """Sanitizers do not work alike everywhere: leak detection needs ptrace, TSan a known layout of memory."""
+        if self.variant.name == "asan":
+            leaks = self.probe("address", "#include <stdlib.h>\nint main(void) { return malloc(9) == (void *)9; }", [],
+                               {"ASAN_OPTIONS": "detect_leaks=1"})
+            works = "detected memory leaks" in leaks
+            self.env["ASAN_OPTIONS"] = f"detect_leaks={int(works)}:handle_segv=0:handle_sigbus=0"
+            if not works:
+                print("asan: leaks are not looked for, LeakSanitizer does not work here")
+        if self.variant.name == "tsan" and self.probe("thread", "int main(void) { return 0; }", [], {}) != "":
+            self.launcher = ["setarch", "-R"]
+
+    def probe(self, sanitizer, program, launcher, env):
+        """What a small program prints when built with a sanitizer."""
+        source, binary, log = (self.folder / f"probe.{ext}" for ext in ("c", "exe", "log"))
+        source.write_text(program + "\n")
+        code, output, _ = run([self.compiler, f"-fsanitize={sanitizer}", "-o", binary, source], log)
+        return output if code != 0 else run(launcher + [binary], log, 60, env)[1]
+
+    def executables(self):
+        """Those whose source is still there, the families in the order of the table."""
+        for family in self.variant.families:
+            for source in sorted(ROOT.glob(f"tests/{family}_*.c")):
+                executable = self.folder / "tests" / source.stem
+                if executable.exists():  # a file may also be a part of others
+                    yield executable
+
+    def run_test(self, executable):
+        log = self.folder / "logs" / f"{executable.name}.log"
+        return run(self.launcher + [executable], log, self.variant.limit, self.env)
+
+
+def run_tests(tally, builds, jobs):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        pending = {pool.submit(build.run_test, executable): f"{build.variant.name}/{executable.name}"
+                   for build in builds if build.built for executable in build.executables()}
+        for future in concurrent.futures.as_completed(pending):
+            code, output, seconds = future.result()
+            report(tally, pending[future], verdicts(code, output), seconds, output)
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+def check_model(tally, _builds):
+    script = ROOT / "tests" / "model" / "run.sh"
+    if not script.exists():
+        return
+    if not shutil.which("spin"):
+        missing(tally, "model", "spin")
+        return
+    run_script(tally, "model", ["sh", script])
+
+
+def check_orders(tally, _builds):
+    checker = ROOT / "tools" / "check-orders.py"
+    run_script(tally, "orders/self-test", [sys.executable, checker, "--self-test"])
+    run_script(tally, "orders", [sys.executable, checker])
+
+
+def c_files():
+    """Tracked, or new and not ignored."""
+    folders = ["src", "include", "tests", "bench", "examples", "lab"]
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *folders], cwd=ROOT,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    names = listed.stdout.split("\n") if listed.returncode == 0 else \
+        [str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*")]
+    return sorted(name for name in set(names) if name.endswith((".c", ".h")) and (ROOT / name).exists())
+
+
+def check_format(tally, _builds):
+    if not shutil.which("clang-format"):
+        missing(tally, "format", "clang-format")
+        return
+    log = VARIANTS_DIR / "logs" / "format.log"
+    code, output, seconds = run(["clang-format", "--dry-run", "--Werror", *c_files()], log)
+    report(tally, "format", [("clang-format", "ok" if code == 0 else "FAIL")], seconds, format_summary(output))
+
+
+def format_summary(output):
+    """The lines of each file that clang-format would change; all of it otherwise, if it did not get that far."""
+    lines = {}
+    for name, line in re.findall(r"^(\S+?):(\d+):\d+: error: code should be clang-formatted", output, re.M):
+        lines.setdefault(name, []).append(line)
+    text = "".join(f"{name}: `make format` would change line {', '.join(dict.fromkeys(where))}\n"
+                   for name, where in lines.items())
+    return text or output
+
+
+def check_symbols(tally, builds):
+    folder = builds[INSTALLED].folder
+    logs = VARIANTS_DIR / "logs"
+    _, dynamic, _ = run(["readelf", "-d", folder / "libweft.so"], logs / "soname.log")
+    _, exported, seconds = run(["nm", "-D", "--defined-only", folder / "libweft.so"], logs / "exports.log")
+    _, archived, _ = run(["nm", "-g", "--defined-only", folder / "libweft.a"], logs / "archive.log")
+    strangers = foreign_symbols(exported, ("weft_",))
+    polluting = foreign_symbols(archived, ("weft_", "w_"))
+    cases = [("soname", "Library soname: [libweft.so.1]" in dynamic),
+             ("shared-exports-weft-only", " T weft_run\n" in exported and not strangers),
+             ("static-defines-weft-and-w-only", " T weft_run\n" in archived and not polluting)]
+    output = f"{dynamic}\nlibweft.so also exports: {strangers}\nlibweft.a also defines: {polluting}\n"
+    report(tally, "symbols", [(name, "ok" if good else "FAIL") for name, good in cases], seconds, output)
+
+
+def foreign_symbols(listing, prefixes):
+    return [name for name in re.findall(r"^[0-9a-f]* +[A-Za-z] (\S+)$", listing, re.M)
+            if not name.startswith(prefixes)]
+
+
+def check_install(tally, builds):
+    for tool in ("pkg-config", "g++"):
+        if not shutil.which(tool):
+            missing(tally, "install", tool)
+            return
+    run_script(tally, "install", ["sh", ROOT / "tests" / "install" / "run.sh", builds[INSTALLED].folder])
+
+
+CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
+          "install": check_install}
+NEED_BUILD = ("symbols", "install")
+
+
+# ---- all together ----------------------------------------------------------------------------------------------------
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", metavar="PART[,PART]", help="variants and checks to run; all of them otherwise")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers and tests at a time")
+    parser.add_argument("--list", action="store_true", help="name the variants and the checks")
+    options = parser.parse_args()
+    parts = [variant.name for variant in VARIANTS] + list(CHECKS)
+    options.parts = options.only.split(",") if options.only else parts
+    if unknown := [part for part in options.parts if part not in parts]:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(parts)}")
+    return options
+
+
+def build_variants(tally, parts, jobs):
+    """Builds what was asked for and what the checks look at; returns all builds by name."""
+    builds = {variant.name: Build(variant, jobs) for variant in VARIANTS}
+    for name, build in builds.items():
+        looked_at = name == INSTALLED and any(part in NEED_BUILD for part in parts)
+        if name not in parts and not looked_at:
+            continue
+        tool = build.missing_tool()
+        if tool is None:
+            build.build(tally)
+        else:
+            missing(tally, name, tool)
+    return builds
+
+
+def run_check(tally, name, check, builds):
+    if name in NEED_BUILD and not builds[INSTALLED].built:
+        print(f"skip {name}: {INSTALLED} is not built")
+        tally.add(f"{name}/all", "skip")
+    else:
+        check(tally, builds)
+
+
+def main():
+    options = arguments()
+    if options.list:
+        print("\n".join(options.parts))
+        return 0
+    signal.signal(signal.SIGINT, end_all)
+    signal.signal(signal.SIGTERM, end_all)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    began = time.monotonic()
+    tally = Tally()
+    builds = build_variants(tally, options.parts, options.jobs)
+    run_tests(tally, [build for name, build in builds.items() if name in options.parts], options.jobs)
+    for name, check in CHECKS.items():
+        if name in options.parts:
+            run_check(tally, name, check, builds)
+    print(f"\n{time.monotonic() - began:.0f} s")
+    return tally.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
