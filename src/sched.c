@@ -7,7 +7,7 @@
  *   runq    woken and yielding ones, in turn                                              (runq.h)
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
  *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
- * Order: every 61st slice, and when it ages, the global queue; one that was just woken by the running one (a hand-off, always in the slot);
+ * Order: every 61st slice the global queue; one that was just woken by the running one (a hand-off, always in the slot);
  * runq; fresh; global; other Ps (fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
@@ -15,7 +15,7 @@
  *
  * Nobody starves. A slice is what a goroutine runs until it parks, yields or is preempted, with all that is handed to it
  * through the slot; after the quantum the monitor ends it. Once every quantum each P ages: a hand-off goes to the tail of
- * runq and so does the older half of fresh. So a goroutine in runq waits at most for the slices of those before it, one
+ * runq, and so do the older half of fresh and the first of globq. So a goroutine in runq waits at most for the slices of those before it, one
  * in fresh for eleven quanta more (2^10 = 1024 lie there at the most), one in globq for a quantum or 61 slices, whichever
  * is shorter, for each before it.
  *
@@ -293,14 +293,17 @@ bool w_rescue(struct w_p *p, struct w_m *m)
 
 /* ---- picking one on this P -------------------------------------------------------------------------------------- */
 
-/* A quantum has passed: a hand-off has had its turn, and the older half of the fresh ones waits in line from now on. */
+/* A quantum has passed: a hand-off has had its turn; the older half of the fresh ones and the first in the global queue
+ * wait in line here from now on. */
 static __attribute__((noinline)) void age(struct w_p *p)
 {
-    struct w_g *batch[W_FRESH_SIZE / 2];
+    struct w_g *batch[W_FRESH_SIZE / 2 + 1], *g;
     atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_AGE, memory_order_relaxed); /* relaxed: it carries nothing */
     if (p->slot_kind == W_HANDOFF)
         w_expose(p);
     uint32_t n = w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2);
+    if ((g = w_globq_get(p, 1)) != NULL)
+        batch[n++] = g;
     if (n > 0 && p->slot_kind == W_FRESH)
         w_expose(p); /* S1: runq is about to fill */
     for (uint32_t i = 0; i < n; i++)
@@ -313,12 +316,9 @@ struct w_g *w_pick(struct w_p *p)
 {
     struct w_g *g;
     uint32_t tick = ld_relaxed(&p->tick);
-    bool fair = tick % FAIR_TURN == 0;
-    if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE)) {
+    if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
-        fair = true;
-    }
-    if (unlikely(fair) && (g = w_globq_get(p, 1)) != NULL)
+    if (unlikely(tick % FAIR_TURN == 0) && (g = w_globq_get(p, 1)) != NULL)
         goto slice;
     if (likely((g = empty_slot(p)) != NULL)) {
         if (p->slot_kind == W_HANDOFF)
