@@ -320,10 +320,8 @@ static const uint32_t NEAR_END = UINT32_MAX - 2; /* the indices wrap in the midd
 
 static void report(const char *what)
 {
-    printf("# %s: %llu programs, %llu states, %.3g schedules
-           ", what, (unsigned long long)total.programs,
-           (unsigned long long)total.states,
-           total.schedules);
+    printf("# %s: %llu programs, %llu states, %.3g schedules\n", what, (unsigned long long)total.programs,
+           (unsigned long long)total.states, total.schedules);
     total = (struct rc11_count){0};
 }
 

@@ -3,7 +3,7 @@
  * The checker: depth-first over all ways to go on, with the memory of RC11 as views.
  *
  * A thread has no stack of its own: to go on, its program is run from the beginning with the results that are known so
- * far, up to the first operation that has none. Threads so move by one operation at a time, and to go back is to forget
+ * far, up to the first operation that has none. So each moves by one operation at a time, and to go back is to forget
  * a result.
  *
  * Memory: a location is the list of all messages ever written to it. A thread knows a prefix of each list (and of the

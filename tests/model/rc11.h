@@ -3,7 +3,7 @@
  * A model checker for lock-free code: the real code, a few threads with short programs, every execution that RC11, the
  * repaired memory model of C11, allows.
  *
- * This header stands in the place of atomic.h, so that each atomic operation is a call into the checker, and is included
+ * This header stands in the place of atomic.h, so that each atomic operation is a call into the checker; it is included
  * before the code that is to be checked. The checker tries each order of the operations of all threads, and for each
  * load each value that it may return. rc11.c says how, and what its memory is.
  *
