@@ -52,7 +52,7 @@ typedef struct weft_config {
 WEFT_API int weft_run(weft_fn *fn, void *arg);
 WEFT_API int weft_run_with(const weft_config *config, weft_fn *fn, void *arg);
 
-/* n > 0 sets the number of logical processors; returns the former number. */
+/* n > 0 sets the number of logical processors, at most 1024; returns the former number. */
 WEFT_API int weft_procs(int n);
 
 /* The number of goroutines alive. */

@@ -481,10 +481,13 @@ void w_g_main(void)
 {
     w_landed(w_m());
     for (;;) {
-        struct w_g *g = w_m()->g;
+        struct w_m *m = w_m();
+        struct w_g *g = m->g;
+        if (m->eh_at != NULL)
+            *m->eh_at = (struct w_eh){0};
         w_leave();
         g->fn(g->arg);
-        struct w_m *m = w_enter();
+        m = w_enter();
         main_ends(m, false);
         end(m);
     }

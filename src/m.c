@@ -84,10 +84,26 @@ static void end_m(struct w_m *m)
         w_monitor_wake();
 }
 
+/* Of libstdc++ or libc++, if the program has one of them. */
+void *__cxa_get_globals(void) __attribute__((weak, visibility("default")));
+
+/* A fault must reach our handler whatever the thread that made us had blocked: blocked, it kills without a word. */
+static void unblock_faults(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGSEGV);
+    sigaddset(&set, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 static void *m_main(void *arg)
 {
     struct w_m *m = arg;
     m->errno_at = w_errno_location();
+    m->eh_at = __cxa_get_globals != NULL ? __cxa_get_globals() : NULL;
+    st_relaxed(&m->tid, gettid());
+    unblock_faults();
     W_SAN_THREAD(m);
     sigaltstack(&(stack_t){.ss_sp = m->alt_stack, .ss_size = ALT_STACK}, NULL);
     w_tls_m = m;

@@ -33,13 +33,14 @@ static bool in_guard(const struct w_g *g, const char *addr)
            addr >= g->stack_lo - w_stack_guard_size(g->stack_class);
 }
 
-static void report(const struct w_g *g, const void *pc)
+/* With the backtrace of this context from from_pc on, NULL: all of it. */
+void w_report_overflow(const struct w_g *g, const void *from_pc)
 {
     w_say_to(STDERR_FILENO, "weft: stack overflow in goroutine %lu \"%s\" (entry ", g->id,
              g->name != NULL ? g->name : "");
     w_print_symbol(STDERR_FILENO, (const void *)g->fn);
     w_say_to(STDERR_FILENO, "): it needs more than its limit of %zu bytes\n", w_stack_size(g->stack_class));
-    w_print_backtrace(STDERR_FILENO, NULL, pc);
+    w_print_backtrace(STDERR_FILENO, NULL, from_pc);
 }
 
 /* As if our handler had never been there. */
@@ -52,13 +53,15 @@ static void pass_on(int sig, siginfo_t *info, void *context)
         f->sa_handler(sig);
     else
         sigaction(sig, f, NULL);
+    if (f->sa_handler == SIG_DFL && info->si_code <= 0)
+        raise(sig); /* somebody sent it: no instruction will fault again */
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
     struct w_m *m = w_m();
     if (m != NULL && in_guard(m->g, info->si_addr)) {
-        report(m->g, program_counter(context));
+        w_report_overflow(m->g, program_counter(context));
         sigaction(sig, &former[index_of(sig)], NULL);
         return;
     }

@@ -51,6 +51,9 @@ static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, s
         m->picked = n; /* it or we need a certain thread: not decided here */
         n = NULL;
     }
+    struct w_eh eh = {0};
+    if (m->eh_at != NULL)
+        eh = *m->eh_at;
     if (n != NULL) {
         w_enter_g(m, n);
         W_SAN_LEAVE(g, n, n->stack_lo, w_stack_size(n->stack_class), ld_relaxed(&g->state) == W_DEAD);
@@ -60,7 +63,10 @@ static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, s
         W_SAN_LEAVE(g, m, m->own_lo, m->own_size, ld_relaxed(&g->state) == W_DEAD);
         w_switch(&g->sp, m->sp);
     }
-    w_landed(w_m());
+    m = w_m();
+    if (m->eh_at != NULL)
+        *m->eh_at = eh;
+    w_landed(m);
 }
 
 /* Puts the running goroutine to sleep. `after(arg)` lets go of what guards its waking, once it is off its stack. */

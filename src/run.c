@@ -6,16 +6,20 @@
  * main): `stopping` is set, the gate of every M is closed, every sleeping M is woken. An M ends when it searches for
  * work or when its goroutine makes a runtime call. The monitor, which is the thread that called weft_run, waits for them.
  * An M that does not come within GRACE is in foreign code, blocked or computing: it is left behind with the slab that
- * holds its stack, and ends by itself, touching nothing shared, when its goroutine next calls the runtime.
+ * holds its stack, and ends by itself, touching nothing shared, when its goroutine next calls the runtime. One that wants to
+ * run but was not given a processor by the kernel meanwhile, on a crowded machine, gets more time.
  *
  * Foreign threads. A call of theirs is counted in w_sched.foreign while it uses the runtime; `up` is taken down first,
  * then the count is waited for:                                                                         [FT-1]
  *      foreign:  foreign++ ; up?              run:  up = 0 ; foreign == 0?
  */
 #include "weft_internal.h"
-#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 
 static const int64_t GRACE = 100 * WEFT_MSEC;
+static const int64_t LONG_GRACE = 10 * WEFT_SEC;
+static const int64_t CHANCE = 20 * WEFT_MSEC; /* so much processor time is enough to come to a runtime call */
 static const size_t DEFAULT_STACK = 64 << 10;
 static const size_t MAIN_STACK = 8 << 20; /* what the main thread of a process has */
 static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
@@ -48,16 +52,29 @@ static void shut_out_foreign(void)
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
+/* By the kernel's number: pthread_create may not have returned yet, or the thread not have begun (0). */
+static int64_t cpu_time(struct w_m *m)
+{
+    enum { OF_A_THREAD = 6 };
+    struct timespec ts = {0};
+    pid_t tid = ld_relaxed(&m->tid);
+    if (tid != 0)
+        clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts);
+    return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
+}
+
 void w_stop_locked(int result)
 {
     if (ld_relaxed(&w_sched.stopping))
         return;
     w_sched.result = result;
+    w_sched.stopped_at = w_now();
     st_relaxed(&w_sched.stopping, true);
     w_fence_seq(); /* [ST-1] an M that opens its gate after this sees it */
     for (struct w_m *m = w_sched.all_ms; m != NULL; m = m->all_next) {
         st_relaxed(&m->gate, NULL);
         m->idle = false;
+        m->cpu_at_stop = cpu_time(m);
         w_m_wake(m);
     }
     w_sched.idle_ms = NULL;
@@ -88,6 +105,27 @@ void w_check_dead_locked(void)
     w_stop_locked(w_sched.main_exited && alive() == 0 ? 0 : -EDEADLK);
 }
 
+/* The state of a thread as the kernel tells it: R runs or wants to, S and D sleep. */
+static char thread_state(pid_t tid)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL)
+        fclose(f);
+    text[n] = '\0';
+    const char *end = strrchr(text, ')'); /* of its name */
+    return end != NULL && end[1] == ' ' ? end[2] : '?';
+}
+
+/* Has it had a chance to come to a runtime call since the run was stopped? */
+static bool had_its_chance(struct w_m *m)
+{
+    return w_now() > w_sched.stopped_at + LONG_GRACE || thread_state(ld_relaxed(&m->tid)) != 'R' ||
+           cpu_time(m) - m->cpu_at_stop > CHANCE;
+}
+
 /* M by M: those that are outside the runtime after the grace period are left behind. Their gates are closed; with the
  * P that they blocked on forgotten too, their way in leads through our lock, unless they are inside already. */
 static uint32_t abandon_locked(void)
@@ -101,6 +139,8 @@ static uint32_t abandon_locked(void)
         next = m->all_next;
         if (ld_acquire(&m->in_runtime)) /* [GT-1] its goroutine, as it left the runtime */
             continue;                   /* it is on its way out */
+        if (!had_its_chance(m))
+            continue;
         m->abandoned = true;
         m->keep = w_stack_keep(m->g->stack_class, m->g->stack_lo);
         W_SAN_ABANDON(m->g);
@@ -196,6 +236,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.attentive, false);
     st_relaxed(&w_sched.m_wanted, false);
     st_relaxed(&w_sched.monitor_asleep, false);
+    w_sched.stuck_since = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
     st_relaxed(&w_sched.next_id, 1);
     st_relaxed(&w_sched.foreign_spawned, 0);

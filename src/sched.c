@@ -47,7 +47,7 @@ enum {
 };
 
 struct w_sched w_sched;
-__thread struct w_m *w_tls_m __attribute__((tls_model("initial-exec")));
+__thread struct w_m *w_tls_m __attribute__((used, tls_model("initial-exec"))); /* read by assembly alone */
 
 /* ---- work that is there ----------------------------------------------------------------------------------------- */
 
@@ -335,9 +335,10 @@ slice:
 
 void w_check_canary(const struct w_g *g)
 {
-    if (unlikely(*(const uint64_t *)(const void *)g->stack_lo != 0))
-        w_fatal("stack overflow in goroutine %lu %s: it went past its limit of %zu bytes", g->id,
-                g->name != NULL ? g->name : "", w_stack_size(g->stack_class));
+    if (likely(*(const uint64_t *)(const void *)g->stack_lo == 0))
+        return;
+    w_report_overflow(g, NULL);
+    w_fatal("a stack without a guard page was overrun: what lies below it may be damaged");
 }
 
 /* Runs g from the M's own stack until something leaves to that again. */

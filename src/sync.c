@@ -92,18 +92,35 @@ static void add(weft_wg *wg, int64_t n)
         w_fatal("negative wait group counter");
     if (count(s) == 0 && s & WAITERS) {
         lock(wg);
+        if (!(ld_relaxed(word(wg)) & WAITERS))
+            w_fatal("wait group used again before a wait has returned");
         wake_all_locked(wg);
     }
+}
+
+/* No run is up: who waited was discarded with it, and is not looked at any more. */
+static void add_outside(weft_wg *wg, int64_t n)
+{
+    lock(wg);
+    uint64_t s = ld_relaxed(word(wg)) + ((uint64_t)n << SHIFT);
+    if (count(s) < 0)
+        w_fatal("negative wait group counter");
+    add_acq_rel(word(wg), (uint64_t)n << SHIFT); /* [WG-2] */
+    if (count(s) == 0)
+        st_relaxed(list(wg), NULL);
+    unlock(wg, count(s) == 0 ? WAITERS : 0);
 }
 
 /* From a goroutine or a foreign thread alike; only waking needs the runtime. */
 void weft_wg_add(weft_wg *wg, int n)
 {
     if (unlikely(w_enter() == NULL)) {
-        bool up = w_foreign_enter() == 0;
+        if (w_foreign_enter() != 0) {
+            add_outside(wg, n);
+            return;
+        }
         add(wg, n);
-        if (up)
-            w_foreign_leave();
+        w_foreign_leave();
         return;
     }
     add(wg, n);

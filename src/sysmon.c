@@ -105,13 +105,14 @@ static void look_at_p(struct look *l, struct w_p *p)
 /* w_look_again tries to make the thread that is wanted. If nothing runs and it never succeeds, there is no way on. */
 static void look_for_threads(int64_t now)
 {
-    static int64_t since;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     bool stuck = ld_relaxed(&w_sched.m_wanted) && w_sched.busy_ps == 0;
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (!stuck)
-        since = now;
-    else if (now - since > NO_THREAD_LIMIT)
+        w_sched.stuck_since = 0;
+    else if (w_sched.stuck_since == 0)
+        w_sched.stuck_since = now;
+    else if (now - w_sched.stuck_since > NO_THREAD_LIMIT)
         w_fatal("no thread can be made to run the goroutines that are ready");
 }
 
@@ -133,6 +134,15 @@ static bool all_idle(void)
     st_relaxed(&w_sched.monitor_asleep, idle);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     return idle;
+}
+
+/* The stacks that an idle P keeps hot are not needed now; nobody holds the P while it is in the list. */
+static void flush_idle_ps(void)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    for (struct w_p *p = w_sched.idle_ps; p != NULL; p = p->link)
+        w_stack_cache_flush(p, 0);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -163,6 +173,7 @@ void w_monitor(void)
         st_relaxed(&w_sched.coarse_now, l.now);
         look_around(&l);
         if (l.now - trimmed_at >= TRIM_DELAY) {
+            flush_idle_ps();
             memory_left = w_stacks_trim();
             trimmed_at = l.now;
         }

@@ -94,6 +94,12 @@ _Static_assert(sizeof(struct w_g) == 2 * W_CACHE_LINE,
 
 /* ---- M ---------------------------------------------------------------------------------------------------------- */
 
+/* The C++ runtime's exceptions in flight, which are a goroutine's own as well. NULL: there is no C++ here. */
+struct w_eh {
+    void *caught;
+    unsigned int uncaught;
+};
+
 /* What is done to the goroutine that was left, once it is off its stack; runs in the context that came after it. */
 typedef void w_after(struct w_m *m, struct w_g *prev, void *arg);
 
@@ -112,6 +118,7 @@ struct w_m {
     void *after_arg;
 
     _Alignas(W_CACHE_LINE) int *errno_at; /* this thread's errno; constant */
+    struct w_eh *eh_at;                   /* this thread's exceptions in flight, or NULL; constant */
     struct w_g *picked;              /* a goroutine taken from a queue that its own stack must deal with; owner M */
     struct w_g *pinned_g;            /* the goroutine that is pinned here; owner M */
     _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
@@ -125,8 +132,10 @@ struct w_m {
     struct w_m *link;                /* in the list of idle Ms; w_sched.lock */
     bool idle;                       /* is in that list; w_sched.lock */
     struct w_m *all_prev, *all_next; /* all Ms; w_sched.lock */
+    int64_t cpu_at_stop;             /* processor time when the run was stopped; w_sched.lock */
     struct w_slab *keep;             /* abandoned: the slab that holds the stack it is on */
     uint32_t id;                     /* constant */
+    _Atomic pid_t tid;               /* 0 until the thread has begun, then constant */
     pthread_t thread;                /* constant */
     void *alt_stack;                 /* for SIGSEGV; constant */
     W_SANITIZER_FIELDS
@@ -216,6 +225,7 @@ struct w_sched {
     int32_t retaken;       /* goroutines in blocking regions whose P was taken; lock */
     bool main_exited;      /* weft_exit in the main goroutine; lock */
     int result;            /* of weft_run; lock */
+    int64_t stopped_at;    /* when stopping was set; lock */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t procs; /* number of Ps wanted; atomic, written under lock */
     _Atomic uint32_t p_count;                      /* length of ps[] ever used */
@@ -230,8 +240,9 @@ struct w_sched {
     uint64_t seed;              /* constant */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
-    _Atomic bool monitor_asleep;                          /* in a sleep that only a wake-up ends early enough */
-    _Atomic uint32_t foreign;                             /* calls of foreign threads under way */
+    int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
+    _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
+    _Atomic uint32_t foreign;    /* calls of foreign threads under way */
     _Atomic bool up;
     _Atomic uint64_t next_id;
     _Atomic uint64_t foreign_spawned; /* goroutines started by other threads */
@@ -391,6 +402,7 @@ int w_config_from_env(weft_config *c);
 
 int w_overflow_init(void);
 void w_overflow_done(void);
+void w_report_overflow(const struct w_g *g, const void *from_pc);
 void w_print_symbol(int fd, const void *pc);
 void w_print_backtrace(int fd, void *sp, const void *from_pc);
 void w_dump_all(int fd);

@@ -174,14 +174,14 @@ static int overflow_once(uint64_t *id)
 static void overflow(size_t size, const char *name, size_t limit)
 {
     uint64_t id;
+    if (check_under_tsan()) {
+        printf("# skipped: TSan's own code, called before every access, may be what runs into the guard\n");
+        return;
+    }
     overflow_size = size;
     overflow_name = name;
     int status = overflow_once(&id);
-    /* Now and then it is TSan's own code, called before every access, that runs into the guard, with its tables in disorder:
-     * the process then dies without a word. */
-    for (int i = 0; i < 10 && check_under_tsan() && strstr(text, "stack overflow") == NULL; i++)
-        status = overflow_once(&id);
-    if (check_under_asan() || check_under_tsan())
+    if (check_under_asan())
         CHECK(status != 0); /* the sanitizer's own handler has the last word */
     else
         CHECK(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS));
