@@ -31,7 +31,7 @@ bench:
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
-	@[ "$$(id -u)" -ne 0 ] || [ -n "$(DESTDIR)" ] || ldconfig
+	-@[ "$$(id -u)" -ne 0 ] || [ -n "$(DESTDIR)" ] || ldconfig
 
 format:
 	@clang-format -i $$(git ls-files -co --exclude-standard src include tests bench examples lab | grep '\.[ch]$$')

@@ -245,6 +245,39 @@ CASE(everything_fails_from_some_point_on)
 
 /* ---- few threads ------------------------------------------------------------------------------------------------ */
 
+/* ---- stacks without guards -------------------------------------------------------------------------------------- */
+
+static void overruns(void *arg)
+{
+    (void)arg;
+    *(volatile uint64_t *)(void *)w_m()->g->stack_lo = 1; /* as a frame too many would */
+    weft_yield();
+    weft_wg_wait(&(weft_wg){.state_ = 4});
+}
+
+static void starts_one_that_overruns(void *arg)
+{
+    (void)arg;
+    weft_go(overruns, NULL);
+    for (int i = 0; i < 100; i++)
+        weft_yield();
+}
+
+static void run_without_guards(void)
+{
+    alarm(CHILD_SECONDS);
+    fault_arm(FAULT_ADVICE, 1, LONG_MAX);
+    run_on(1, starts_one_that_overruns, NULL);
+}
+
+CASE(an_overrun_without_a_guard_page_is_found_at_the_next_switch)
+{
+    static char text[8000];
+    int status = check_child(run_without_guards, text, sizeof text);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(strstr(text, "weft: stack overflow in goroutine ") != NULL && strstr(text, "weft_yield") != NULL);
+}
+
 static void blocks_often(void *arg)
 {
     (void)arg;

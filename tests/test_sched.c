@@ -360,6 +360,35 @@ static void sharing_main(void *arg)
         CHECK(shares[i] > 0);
 }
 
+static _Atomic int preempted_seen;
+
+static void look_for_preempted(struct w_g *g, void *arg)
+{
+    (void)arg;
+    if (atomic_load(&g->state) == W_PREEMPTED)
+        preempted_seen++;
+}
+
+static void preempted_main(void *arg)
+{
+    (void)arg;
+    over = false;
+    preempted_seen = 0;
+    for (int i = 0; i < SHARERS; i++)
+        CHECK_EQ(weft_go(share, (void *)&shares[i]), 0);
+    for (int i = 0; i < 200 && preempted_seen == 0; i++) {
+        sleep_in_region(10);
+        w_gs_each(look_for_preempted, NULL);
+    }
+    over = true;
+    CHECK(preempted_seen > 0);
+}
+
+CASE(one_that_was_preempted_is_seen_as_such)
+{
+    CHECK_EQ(run_on(1, preempted_main, NULL), 0);
+}
+
 CASE(those_that_never_yield_share_one_processor)
 {
     CHECK_EQ(run_on(1, sharing_main, NULL), 0);

@@ -274,6 +274,47 @@ CASE(the_programs_own_handler_gets_its_faults)
     CHECK(strstr(text, "overflow") == NULL);
 }
 
+static void send_it(void *arg)
+{
+    (void)arg;
+    raise(SIGSEGV);
+}
+
+static void run_sent(void)
+{
+    signal(SIGSEGV, SIG_DFL);
+    run_on(2, send_it, NULL);
+}
+
+CASE(a_fault_that_somebody_sent_kills_too)
+{
+    int status = check_child(run_sent, text, sizeof text);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    CHECK(strstr(text, "overflow") == NULL);
+}
+
+static void run_overflow_with_all_blocked(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    run_on(2, overflow_main, NULL);
+}
+
+CASE(overflow_is_named_although_the_caller_blocks_every_signal)
+{
+    if (check_under_tsan())
+        return;
+    overflow_size = 0;
+    overflow_name = "blocked";
+    CHECK_EQ(pipe(id_pipe), 0);
+    check_child(run_overflow_with_all_blocked, text, sizeof text);
+    close(id_pipe[0]);
+    close(id_pipe[1]);
+    CHECK(strstr(text, "stack overflow") != NULL);
+}
+
 static void nothing(void *arg)
 {
     (void)arg;
