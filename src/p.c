@@ -23,6 +23,7 @@ static struct w_p *make_p(uint32_t id)
     memset(p, 0, sizeof *p);
     p->id = id;
     p->status = W_P_DEAD;
+    p->seen_at = p->aged_at = w_now(); /* its first quantum begins now, not at the beginning of time */
     p->rng = (w_sched.seed + id + 1) * 0x9E3779B97F4A7C15ull | 1;
     return p;
 }
