@@ -20,19 +20,15 @@
 
 #define xchg_acquire(p, v) atomic_exchange_explicit(p, v, memory_order_acquire)
 #define xchg_release(p, v) atomic_exchange_explicit(p, v, memory_order_release)
-#define xchg_acq_rel(p, v) atomic_exchange_explicit(p, v, memory_order_acq_rel)
 #define xchg_seq(p, v)     atomic_exchange_explicit(p, v, memory_order_seq_cst)
 
 #define add_relaxed(p, v) atomic_fetch_add_explicit(p, v, memory_order_relaxed)
 #define add_acq_rel(p, v) atomic_fetch_add_explicit(p, v, memory_order_acq_rel)
 #define add_seq(p, v)     atomic_fetch_add_explicit(p, v, memory_order_seq_cst)
 #define sub_seq(p, v)     atomic_fetch_sub_explicit(p, v, memory_order_seq_cst)
-#define sub_release(p, v) atomic_fetch_sub_explicit(p, v, memory_order_release)
 #define or_acquire(p, v)  atomic_fetch_or_explicit(p, v, memory_order_acquire)
 #define and_release(p, v) atomic_fetch_and_explicit(p, v, memory_order_release)
 
-#define cas_relaxed(p, old, new) \
-    atomic_compare_exchange_strong_explicit(p, old, new, memory_order_relaxed, memory_order_relaxed)
 #define cas_acquire(p, old, new) \
     atomic_compare_exchange_strong_explicit(p, old, new, memory_order_acquire, memory_order_relaxed)
 #define cas_release(p, old, new) \

@@ -18,10 +18,4 @@ void w_fatal(const char *fmt, ...) W_PRINTF(1, 2) __attribute__((noreturn, cold)
             w_fatal("broken invariant: %s (%s:%d)", #cond, __FILE__, __LINE__); \
     } while (0)
 
-#ifdef W_DEBUG
-#define W_DEBUG_ASSERT(cond) W_ASSERT(cond)
-#else
-#define W_DEBUG_ASSERT(cond) ((void)0)
-#endif
-
 #endif

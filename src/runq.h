@@ -10,7 +10,7 @@
  * is written by the owner only while it lies outside [head, tail), so a taker that wins the swap has read it unspoiled;
  * a taker that loses throws away what it read.
  *
- * Invariants (w_runq_valid):
+ * Invariants (tests/model_queues.c):
  *   RQ1  tail - head <= W_RUNQ_SIZE, as unsigned numbers
  *   RQ2  a goroutine is taken exactly once for each time it was put
  *

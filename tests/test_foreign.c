@@ -290,6 +290,35 @@ static void short_main(void *arg)
         weft_yield();
 }
 
+static weft_wg outlives;
+
+static void waits_for_what_outlives(void *arg)
+{
+    (void)arg;
+    weft_wg_wait(&outlives);
+}
+
+static void leaves_waiters(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(weft_go(waits_for_what_outlives, NULL), 0);
+    for (int i = 0; i < 100; i++)
+        weft_yield();
+    sleep_in_region(20);
+}
+
+/* Those who waited are gone with their stacks: the last done does not look for them. */
+CASE(a_count_may_come_to_zero_after_the_run)
+{
+    outlives = (weft_wg){0};
+    weft_wg_add(&outlives, 2);
+    CHECK_EQ(run_on(2, leaves_waiters, NULL), 0);
+    weft_wg_done(&outlives);
+    weft_wg_done(&outlives);
+    CHECK_EQ(weft_wg_wait(&outlives), 0);
+}
+
 CASE(foreign_calls_while_runs_begin_and_end)
 {
     pthread_t threads[3];

@@ -467,6 +467,49 @@ CASE(a_spike_of_goroutines_gives_its_memory_back_when_idle)
     }
 }
 
+enum { DEEP = 3 << 20 };
+
+static void go_deep(void *arg)
+{
+    volatile char frame[DEEP];
+    for (int i = 0; i < DEEP; i += 4096)
+        frame[i] = 1;
+    parked += frame[0];
+    weft_wg_wait(arg);
+}
+
+static void deep_main(void *arg)
+{
+    weft_wg gate = {0};
+    (void)arg;
+    weft_wg_add(&gate, 1);
+    parked = 0;
+    rss_before = check_rss();
+    for (int i = 0; i < 60; i++) /* fewer than a P keeps at hand */
+        CHECK_EQ(weft_go(go_deep, &gate), 0);
+    CHECK(reaches(&parked, 60, 100));
+    rss_spike = check_rss();
+    weft_wg_done(&gate);
+    CHECK(others_have_ended());
+    weft_block_enter();
+    for (int i = 0; i < 100; i++) {
+        usleep(100000);
+        rss_after = check_rss();
+        if (rss_after - rss_before <= (rss_spike - rss_before) / 10)
+            break;
+    }
+    weft_block_leave();
+}
+
+CASE(deep_stacks_that_processors_keep_at_hand_are_given_back_too)
+{
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = 2, .stack_size = 4 << 20}, deep_main, NULL), 0);
+    if (check_scale() > 1)
+        return;
+    CHECK(rss_spike - rss_before > 60 * (int64_t)DEEP / 2); /* else nothing was measured */
+    CHECK(rss_after - rss_before <= (rss_spike - rss_before) / 10);
+}
+
 /* ---- the processor's state -------------------------------------------------------------------------------------- */
 
 static volatile double one = 1, three = 3;
