@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 struct workload {
@@ -40,6 +41,15 @@ static inline void must(const char *what, int result)
 {
     if (result < 0)
         die(what, -result);
+}
+
+/* Guards against figures of work that was not done. */
+static inline void expect(const char *what, int64_t got, int64_t want)
+{
+    if (got == want)
+        return;
+    fprintf(stderr, "bench: %s is %lld instead of %lld\n", what, (long long)got, (long long)want);
+    exit(1);
 }
 
 static inline int64_t now_ns(void)
@@ -67,6 +77,16 @@ static inline double per_op(void (*pass)(void), int64_t ops)
     return (double)elapsed / (double)(passes * ops);
 }
 
+/* Milliseconds that this process has used so far, in user mode and in the kernel. */
+static inline double cpu_ms(void)
+{
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u) != 0)
+        die("getrusage", errno);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
+}
+
 /* Resident memory and page tables of this process. */
 static inline int64_t memory_bytes(void)
 {
@@ -92,6 +112,21 @@ static inline void report(const struct workload *w, double value, const char *un
 static inline void report_part(const struct workload *w, const char *part, double value, const char *unit)
 {
     printf("%s.%s %.2f %s\n", w->name, part, value, unit);
+}
+
+static inline int compare_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The parts .p50, .p99 and .max of n times in nanoseconds, which end up sorted. */
+static inline void report_spread_us(const struct workload *w, int64_t *times, size_t n)
+{
+    qsort(times, n, sizeof *times, compare_int64);
+    report_part(w, "p50", (double)times[n / 2] / 1e3, "us");
+    report_part(w, "p99", (double)times[n * 99 / 100] / 1e3, "us");
+    report_part(w, "max", (double)times[n - 1] / 1e3, "us");
 }
 
 /* The table ends with an entry that has no name. */

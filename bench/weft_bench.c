@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Weft's side of the benchmarks. bench/go and bench/pthread do the same work with the same names.
+ * Weft's side of the benchmarks: the program, and the workloads of bare goroutines. bench/go and bench/pthread do the same
+ * work with the same names.
  *
  * To add a workload: a function that runs on the main goroutine and ends in report, and a line in the table below.
  */
-#include "harness.h"
-#include "weft.h"
-
-static void go(weft_fn *fn, void *arg)
-{
-    must("weft_go", weft_go(fn, arg));
-}
-
-static void wait_for(weft_wg *wg)
-{
-    must("weft_wg_wait", weft_wg_wait(wg));
-}
+#include "weft_bench.h"
 
 /* ---- yield: two goroutines yield in turn ------------------------------------------------------------------------ */
 
@@ -86,19 +76,18 @@ static void spawnjoin(const struct workload *w)
     report(w, per_op(spawnjoin_pass, JOINS), "ns");
 }
 
-/* ---- parked: many goroutines blocked on one object, then let go all at once ------------------------------------- */
+/* ---- parked: many goroutines blocked on one channel, then let go all at once ------------------------------------ */
 
 struct crowd {
-    weft_wg arrived;
-    weft_wg gate; /* in place of the channel that the twins close */
-    weft_wg left;
+    weft_wg arrived, left;
+    weft_chan *gate;
 };
 
 static void parked_one(void *arg)
 {
     struct crowd *c = arg;
     weft_wg_done(&c->arrived);
-    wait_for(&c->gate);
+    weft_recv(c->gate, NULL); /* its close */
     weft_wg_done(&c->left);
 }
 
@@ -106,7 +95,6 @@ static void parked_one(void *arg)
 static void gather(struct crowd *c, int n)
 {
     weft_wg_add(&c->arrived, n);
-    weft_wg_add(&c->gate, 1);
     weft_wg_add(&c->left, n);
     for (int i = 0; i < n; i++)
         go(parked_one, c);
@@ -115,7 +103,7 @@ static void gather(struct crowd *c, int n)
 
 static void let_go(struct crowd *c)
 {
-    weft_wg_done(&c->gate);
+    weft_close(c->gate);
     wait_for(&c->left);
 }
 
@@ -123,7 +111,7 @@ static void parked(const struct workload *w)
 {
     spawn_batch(BATCH); /* warm-up: threads and code, hardly any memory */
 
-    struct crowd c = {0};
+    struct crowd c = {.gate = new_chan(0, 0)};
     int64_t before = memory_bytes(), start = now_ns();
     gather(&c, w->size);
     report_part(w, "create", ms_since(start), "ms");
@@ -132,6 +120,7 @@ static void parked(const struct workload *w)
     start = now_ns();
     let_go(&c);
     report_part(w, "wake", ms_since(start), "ms");
+    weft_chan_free(c.gate);
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
@@ -141,8 +130,22 @@ static const struct workload workloads[] = {
     {"spawn_1p", 1, spawn, 0},
     {"spawn_2p", 2, spawn, 0},
     {"spawnjoin", 0, spawnjoin, 0},
+    {"pingpong_1p", 1, pingpong, 0},
+    {"pingpong_2p", 2, pingpong, 0},
+    {"buffered_1p", 1, stream, 1},
+    {"buffered_2p", 2, stream, 1},
+    {"mpmc_2p", 2, stream, 8},
+    {"select4_2p", 2, select4, 0},
+    {"mutex_uncontended", 0, mutex, 1},
+    {"mutex_contended", 2, mutex, 8},
+    {"ring_1p", 1, ring, 503},
+    {"ring_2p", 2, ring, 503},
+    {"skynet_2p", 2, skynet, 0},
+    {"fib_2p", 2, fib, 0},
+    {"sieve_2p", 2, sieve, 0},
     {"parked_10k", 0, parked, 10000},
     {"parked_1m", 0, parked, 1000000},
+    {"timers_100k", 0, timers, 100000},
     {0},
 };
 

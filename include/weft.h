@@ -91,21 +91,338 @@ WEFT_API void weft_unpin(void);
 WEFT_API void weft_block_enter(void);
 WEFT_API void weft_block_leave(void);
 
+/* ---- channels --------------------------------------------------------------------------------------------------- */
+
+/* A queue of values between goroutines; with capacity 0, a hand-over from a sender to a receiver who wait for each other.
+ * A NULL channel is never ready. */
+typedef struct weft_chan weft_chan;
+
+/* elem_size may be 0. NULL: no memory. */
+WEFT_API weft_chan *weft_chan_new(size_t elem_size, size_t capacity);
+
+/* Nobody may be using it: with somebody waiting on it this aborts. Once a value was received its sender no longer touches the
+ * channel, and once a close was observed its closer does not. */
+WEFT_API void weft_chan_free(weft_chan *ch);
+
+/* -EPIPE: closed. */
+WEFT_API int weft_send(weft_chan *ch, const void *value);
+WEFT_API int weft_try_send(weft_chan *ch, const void *value);
+
+/* -EPIPE: closed and drained; value is zeroed. With value NULL, what was sent is dropped. */
+WEFT_API int weft_recv(weft_chan *ch, void *value);
+WEFT_API int weft_try_recv(weft_chan *ch, void *value);
+
+/* Receivers get what was sent before, then -EPIPE; senders get it at once. -EPIPE: closed already. */
+WEFT_API int weft_close(weft_chan *ch);
+
+WEFT_API size_t weft_len(const weft_chan *ch);
+WEFT_API size_t weft_cap(const weft_chan *ch);
+
+/* ---- select ----------------------------------------------------------------------------------------------------- */
+
+enum weft_case_op { WEFT_OP_SEND = 1, WEFT_OP_RECV = 2, WEFT_OP_AT = 3 };
+
+typedef struct weft_case {
+    weft_chan *chan;
+    int op; /* enum weft_case_op; another one is a case that is never ready */
+    void *value;
+    int64_t at; /* WEFT_AT: when it fires */
+    int err;    /* of the case that fired: 0, or -EPIPE where the channel was closed */
+} weft_case;
+
+/* Cases to build an array of. */
+#ifdef __cplusplus
+#define WEFT_CASE_(chan, op, value, at) (weft_case{(chan), (op), (void *)(value), (at), 0})
+#else
+#define WEFT_CASE_(chan, op, value, at) ((weft_case){(chan), (op), (void *)(value), (at), 0})
+#endif
+#define WEFT_SEND(chan, value) WEFT_CASE_(chan, WEFT_OP_SEND, value, 0)
+#define WEFT_RECV(chan, value) WEFT_CASE_(chan, WEFT_OP_RECV, value, 0)
+#define WEFT_AT(deadline)      WEFT_CASE_(NULL, WEFT_OP_AT, NULL, deadline)
+
+/* Does one of the cases and returns its index; of several that are ready, one at random. try: -EAGAIN if none is.
+ * With n == 0, or if no case can ever be ready, it waits for its scope or for ever. -EINVAL: n < 0 or above 65536. */
+WEFT_API int weft_select(weft_case *cases, int n);
+WEFT_API int weft_try_select(weft_case *cases, int n);
+
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
 WEFT_API int64_t weft_now(void);
 
+/* Never wakes early. 0 or less: lets others run and returns. */
+WEFT_API int weft_sleep(int64_t ns);
+
+/* Sends the time, an int64_t, every period; while nobody receives, one tick is kept and the rest are dropped. */
+typedef struct weft_ticker weft_ticker;
+
+WEFT_API weft_ticker *weft_ticker_new(int64_t period); /* NULL: no memory, no runtime, or a period of 0 or less */
+WEFT_API weft_chan *weft_ticker_chan(weft_ticker *t);
+WEFT_API void weft_ticker_free(weft_ticker *t); /* with its channel */
+
 /* ---- synchronisation -------------------------------------------------------------------------------------------- */
+
+/* Who waits for an object, first come first served. */
+struct weft_waiters_ {
+    void *head_, *tail_;
+    uint32_t run_, guard_;
+};
+
+/* Any goroutine may unlock. Whoever waited long gets the lock before newcomers. */
+typedef struct weft_mutex {
+    uint32_t state_;
+    struct weft_waiters_ waiters_;
+    struct weft_mutex *next_;
+} weft_mutex;
+
+WEFT_API int weft_lock_slow_(weft_mutex *mu);
+WEFT_API void weft_unlock_slow_(weft_mutex *mu);
+WEFT_API void weft_unlocked_late_(weft_mutex *mu);
+
+/* Where it is not 0, nobody waits for any mutex of that bucket, and an unlock is a plain store (mutex.c tells why). */
+WEFT_API extern unsigned char weft_light_[256];
+
+static inline unsigned weft_bucket_(const weft_mutex *mu)
+{
+    return (unsigned)((uint64_t)(uintptr_t)mu * UINT64_C(0x9E3779B97F4A7C15) >> 56);
+}
+
+/* -ECANCELED, -ETIMEDOUT: the scope is over, and the lock is not held. */
+static inline int weft_lock(weft_mutex *mu)
+{
+    if (__atomic_exchange_n((unsigned char *)&mu->state_, 1, __ATOMIC_ACQUIRE) == 0)
+        return 0;
+    return weft_lock_slow_(mu);
+}
+
+WEFT_API int weft_try_lock(weft_mutex *mu);
+
+static inline void weft_unlock(weft_mutex *mu)
+{
+    const unsigned char *light_ = &weft_light_[weft_bucket_(mu)];
+    if (__atomic_load_n(&mu->state_, __ATOMIC_RELAXED) != 1 || __atomic_load_n(light_, __ATOMIC_RELAXED) == 0) {
+        weft_unlock_slow_(mu);
+        return;
+    }
+    __atomic_store_n((unsigned char *)&mu->state_, 0, __ATOMIC_RELEASE); /* from here on mu may be gone */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(light_, __ATOMIC_RELAXED) == 0)
+        weft_unlocked_late_(mu);
+}
+
+/* Many readers or one writer. A reader that comes while a writer waits waits behind it. */
+typedef struct weft_rwmutex {
+    uint32_t readers_, writer_;
+    struct weft_waiters_ waiters_;
+} weft_rwmutex;
+
+WEFT_API int weft_rdlock(weft_rwmutex *rw);
+WEFT_API int weft_try_rdlock(weft_rwmutex *rw);
+WEFT_API void weft_rdunlock(weft_rwmutex *rw);
+WEFT_API int weft_wrlock(weft_rwmutex *rw);
+WEFT_API int weft_try_wrlock(weft_rwmutex *rw);
+WEFT_API void weft_wrunlock(weft_rwmutex *rw);
+
+/* No spurious wake-ups. The mutex is held again whatever weft_cond_wait returns. */
+typedef struct weft_cond {
+    struct weft_waiters_ waiters_;
+} weft_cond;
+
+WEFT_API int weft_cond_wait(weft_cond *cond, weft_mutex *mu);
+WEFT_API void weft_cond_signal(weft_cond *cond);
+WEFT_API void weft_cond_broadcast(weft_cond *cond);
 
 /* Counts what is still to be done; whoever waits is let go when the count is zero. A negative count aborts. */
 typedef struct weft_wg {
     uint64_t state_;
     void *waiters_;
+    uint32_t run_;
 } weft_wg;
 
 WEFT_API void weft_wg_add(weft_wg *wg, int n);
 WEFT_API void weft_wg_done(weft_wg *wg);
+
+/* Whoever it lets go may free the wait group, unless another wait for it was cut and has not returned yet. */
 WEFT_API int weft_wg_wait(weft_wg *wg);
+
+/* fn(arg) is called by the first; nobody returns before it has. If it never returns (weft_exit), the others wait for ever. */
+typedef struct weft_once {
+    uint32_t state_, run_;
+    const void *by_;
+    uint64_t id_;
+    struct weft_waiters_ waiters_;
+} weft_once;
+
+WEFT_API void weft_once_slow_(weft_once *once, weft_fn *fn, void *arg);
+
+static inline void weft_once_do(weft_once *once, weft_fn *fn, void *arg)
+{
+    if (__atomic_load_n(&once->state_, __ATOMIC_ACQUIRE) != 2 ||
+        __atomic_load_n(&once->waiters_.guard_, __ATOMIC_ACQUIRE) != 0)
+        weft_once_slow_(once, fn, arg);
+}
+
+/* Permits, none at first. Waiters are served in turn, a small one behind a large one too. -EINVAL: a negative n. */
+typedef struct weft_sem {
+    int64_t permits_;
+    struct weft_waiters_ waiters_;
+} weft_sem;
+
+WEFT_API int weft_sem_acquire(weft_sem *sem, int64_t n);
+WEFT_API int weft_sem_try_acquire(weft_sem *sem, int64_t n);
+WEFT_API void weft_sem_release(weft_sem *sem, int64_t n);
+
+/* ---- scopes ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * A scope is a part of the program that goroutines live in: whoever opened it waits at its end until the last has ended.
+ * When it is cancelled or its deadline passes, every call that would wait in it, or in a scope opened inside it, returns
+ * -ECANCELED or -ETIMEDOUT and has had no effect.
+ */
+typedef struct weft_scope {
+    uint64_t private_[24];
+} weft_scope;
+
+/* From here to weft_scope_close the caller runs in this scope, which lies in the one that it was in. */
+WEFT_API int weft_scope_open(weft_scope *s, int64_t deadline);
+
+/* On a scope that is over: starts nothing and returns its error. */
+WEFT_API int weft_scope_go(weft_scope *s, weft_fn *fn, void *arg);
+
+/* err < 0. The first one counts, be it this, the deadline, or the end of the scope around it. */
+WEFT_API void weft_scope_cancel(weft_scope *s, int err);
+
+/* Waits for all goroutines of the scope, always; 0 or the first err. By the opener, innermost first, else abort. */
+WEFT_API int weft_scope_close(weft_scope *s);
+
+/* 0, -ECANCELED or -ETIMEDOUT: for long computations. */
+WEFT_API int weft_cancelled(void);
+
+/* Between the two, which nest, this goroutine's waits are not cut: for cleaning up in a scope that is over. */
+WEFT_API void weft_shield(void);
+WEFT_API void weft_unshield(void);
+
+/* A value that everybody who runs in the scope, or in one inside it, finds by its key, an address of yours. NULL takes it
+ * away again. -ENOMEM; -EINVAL: a NULL key. */
+WEFT_API int weft_scope_set(weft_scope *s, const void *key, void *value);
+
+/* The value of the innermost scope that has one, or NULL. */
+WEFT_API void *weft_local_get(const void *key);
+
+/* ---- typed channels --------------------------------------------------------------------------------------------- */
+
+/*
+ * A weft_chan_of(T) is a channel that knows what it carries: a value or a variable of another type does not compile.
+ *
+ *     weft_chan_of(int) ch = weft_make(int, 16);
+ *     weft_put(ch, 3);
+ *     weft_take(ch, &n);
+ *
+ *     weft_chan_of(T) weft_make(T, size_t capacity)       NULL: no memory
+ *     int weft_put(ch, T value)                           int weft_try_put(ch, T value)
+ *     int weft_take(ch, T *value)                         int weft_try_take(ch, T *value)
+ *     WEFT_PUT(ch, const T *value)                        WEFT_TAKE(ch, T *value): cases for weft_select
+ *     int weft_close_of(ch)                               void weft_free_of(ch)
+ *     size_t weft_len_of(ch)                              size_t weft_cap_of(ch)
+ *     weft_chan *weft_untyped(ch)                         weft_chan_of(T) weft_typed(T, weft_chan *chan)
+ *
+ * They do what the calls without a type do. weft_chan_of(T) may be written wherever a type may, means the same type each
+ * time, and is a pointer: it goes through a void * and may be NULL. T is anything that `T x = y;` copies, in C++ anything
+ * trivially copyable. A value fits as in an assignment, except that C's looser conversions of pointers are errors: from
+ * void *, from an integer (0 too: write NULL), away from const, between unrelated types.
+ *
+ * A channel that is assigned to a variable for another type is an error in C++; in C, before gcc 14 and clang 16, it is a
+ * warning.
+ */
+#ifdef __cplusplus
+extern "C++" {
+template <class T> struct weft_typed_; /* never defined: there are only pointers to it */
+template <class T> using weft_chan_of_ = weft_typed_<T> *;
+template <class T> struct weft_elem_ {
+    typedef T type; /* as a parameter's type it is not deduced: the channel alone says what T is */
+};
+
+template <class T> inline weft_chan *weft_untyped(weft_typed_<T> *ch)
+{
+    return reinterpret_cast<weft_chan *>(ch);
+}
+template <class T> inline weft_typed_<T> *weft_typed_as_(weft_chan *chan)
+{
+    static_assert(__is_trivially_copyable(T),
+                  "weft_chan_of: a channel copies bytes, which is not enough for this type");
+    return reinterpret_cast<weft_typed_<T> *>(chan);
+}
+template <class T> inline int weft_put(weft_typed_<T> *ch, const typename weft_elem_<T>::type &value)
+{
+    return weft_send(weft_untyped(ch), &value);
+}
+template <class T> inline int weft_try_put(weft_typed_<T> *ch, const typename weft_elem_<T>::type &value)
+{
+    return weft_try_send(weft_untyped(ch), &value);
+}
+template <class T> inline int weft_take(weft_typed_<T> *ch, typename weft_elem_<T>::type *value)
+{
+    return weft_recv(weft_untyped(ch), value);
+}
+template <class T> inline int weft_try_take(weft_typed_<T> *ch, typename weft_elem_<T>::type *value)
+{
+    return weft_try_recv(weft_untyped(ch), value);
+}
+template <class T> inline weft_case weft_put_case_(weft_typed_<T> *ch, const typename weft_elem_<T>::type *value)
+{
+    return WEFT_SEND(weft_untyped(ch), value);
+}
+template <class T> inline weft_case weft_take_case_(weft_typed_<T> *ch, typename weft_elem_<T>::type *value)
+{
+    return WEFT_RECV(weft_untyped(ch), value);
+}
+}
+#define weft_chan_of(T)      weft_chan_of_<T>
+#define weft_typed(T, chan)  weft_typed_as_<T>(chan)
+#define WEFT_PUT(ch, value)  weft_put_case_(ch, value)
+#define WEFT_TAKE(ch, value) weft_take_case_(ch, value)
+
+#else
+/* A pointer to a pointer to a function that gives a T *: made of T alone, and nothing else has this type by chance.
+ * Rejected: a struct for each T, which C11 takes for another type each time it is written. */
+#define weft_chan_of(T)     __typeof__(__typeof__(T) *(**)(weft_chan *))
+#define weft_typed(T, chan) ((weft_chan_of(T)) _Generic((chan), weft_chan * : (chan)))
+#define weft_untyped(ch)    ((void)sizeof(WEFT_ELEM_(ch)), (weft_chan *)(ch))
+
+/* The element as an expression, for sizeof and __typeof__: nothing is called. A class of types below 10 is one of numbers,
+ * but for 5, the pointers. */
+#define WEFT_ELEM_(ch)      (*(**(ch))((weft_chan *)0))
+#define WEFT_SAME_(a, b)    __builtin_types_compatible_p(__typeof__(a), __typeof__(b))
+#define WEFT_NUMBER_(value) (__builtin_classify_type(value) < 10 && __builtin_classify_type(value) != 5)
+
+/* Incompatible pointers are mere warnings to many compilers, so this asks for the type of `1 ? value : element`: it is the
+ * element's for the same type, for NULL, and for a pointer that is less const. */
+#define WEFT_FITS_(value, element) \
+    (WEFT_NUMBER_(value) ? WEFT_NUMBER_(element) : WEFT_SAME_(1 ? (value) : (element), element))
+
+/* Of the two, only char has a size: the other's name is what a compiler then complains about. */
+struct weft_this_is_not_what_the_channel_carries;
+#define WEFT_MUST_(condition) \
+    ((void)sizeof(*__builtin_choose_expr(condition, (char *)0, (struct weft_this_is_not_what_the_channel_carries *)0)))
+
+/* The value is all that follows the channel: (struct point){1, 2} has a comma. An array, as its first element may be any T. */
+#define WEFT_PUT_(send, ch, value) \
+    (WEFT_MUST_(WEFT_FITS_(value, WEFT_ELEM_(ch))), send(weft_untyped(ch), (__typeof__(WEFT_ELEM_(ch))[1]){value}))
+#define WEFT_TAKE_(recv, ch, pointer) \
+    (WEFT_MUST_(WEFT_FITS_(pointer, &WEFT_ELEM_(ch))), recv(weft_untyped(ch), pointer))
+
+#define weft_put(ch, ...)        WEFT_PUT_(weft_send, ch, (__VA_ARGS__))
+#define weft_try_put(ch, ...)    WEFT_PUT_(weft_try_send, ch, (__VA_ARGS__))
+#define weft_take(ch, value)     WEFT_TAKE_(weft_recv, ch, value)
+#define weft_try_take(ch, value) WEFT_TAKE_(weft_try_recv, ch, value)
+#define WEFT_PUT(ch, value)      WEFT_SEND((WEFT_MUST_(WEFT_SAME_(*(value), WEFT_ELEM_(ch))), weft_untyped(ch)), value)
+#define WEFT_TAKE(ch, value)     WEFT_RECV((WEFT_MUST_(WEFT_FITS_(value, &WEFT_ELEM_(ch))), weft_untyped(ch)), value)
+#endif
+
+#define weft_make(T, capacity) weft_typed(T, weft_chan_new(sizeof(T), (capacity)))
+#define weft_free_of(ch)       weft_chan_free(weft_untyped(ch))
+#define weft_close_of(ch)      weft_close(weft_untyped(ch))
+#define weft_len_of(ch)        weft_len(weft_untyped(ch))
+#define weft_cap_of(ch)        weft_cap(weft_untyped(ch))
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,7 @@ static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
     (void)m, (void)arg;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     w_sched.retaken--; /* in one step with the queue: else a moment in which nothing seems to be left */
-    w_globq_put_locked(prev, prev, 1);
+    w_globq_put_locked(prev, prev, 1, false);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
 }

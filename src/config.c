@@ -54,3 +54,13 @@ int w_config_from_env(weft_config *c)
     c->quantum = (int64_t)quantum;
     return r;
 }
+
+bool w_debug_wants(const char *word)
+{
+    const char *text = getenv("WEFT_DEBUG");
+    size_t n = strlen(word);
+    for (; text != NULL; text = strchr(text, ','), text += text != NULL)
+        if (strncmp(text, word, n) == 0 && (text[n] == '\0' || text[n] == ','))
+            return true;
+    return false;
+}

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What every goroutine is doing, as text. */
-#include "weft_internal.h"
+#include "scope.h"
+
+/* Its scope is over and it is not waiting for the others of it to end. */
+static bool ignores_the_end(const struct w_g *g, enum w_state state)
+{
+    return g->scope != NULL && w_scope_over(g->scope) != 0 && !(state == W_WAITING && g->reason == W_REASON_SCOPE);
+}
 
 static void print_head(int fd, const struct w_g *g)
 {
@@ -13,8 +19,11 @@ static void print_head(int fd, const struct w_g *g)
         w_say_to(fd, ": %s %p", w_reason_name(g->reason), g->waits_on);
     if (state == W_WAITING || state == W_BLOCKED)
         w_say_to(fd, ", %ld ms", (long)((w_now() - g->since) / WEFT_MSEC));
+    if (ignores_the_end(g, state))
+        w_say_to(fd, ", goes on though its scope was cancelled %ld ms ago",
+                 (long)((w_now() - g->scope->over_at) / WEFT_MSEC));
     w_say_to(fd, "]\n    entry ");
-    w_print_symbol(fd, (const void *)g->fn);
+    w_print_symbol(fd, (const void *)w_member_fn(g));
     if (g->started_at != NULL) {
         w_say_to(fd, "\n    started at ");
         w_print_symbol(fd, g->started_at);
@@ -38,4 +47,21 @@ static void dump_g(struct w_g *g, void *arg)
 void w_dump_all(int fd)
 {
     w_gs_each(dump_g, &fd);
+}
+
+static void count_g(struct w_g *g, void *arg)
+{
+    enum w_state state = ld_relaxed(&g->state);
+    *(uint32_t *)arg += state != W_IDLE && state != W_DEAD;
+}
+
+/* WEFT_DEBUG=leaks: the run has ended with these alive. */
+void w_report_leaks(void)
+{
+    uint32_t n = 0;
+    w_gs_each(count_g, &n);
+    if (n == 0)
+        return;
+    w_say("leaks: %u goroutine(s) were alive when the run ended", n);
+    w_dump_all(STDERR_FILENO);
 }

@@ -11,6 +11,7 @@
  * in front of the chunks, in one for all. Whoever makes Gs promises them stacks first (stack.c, ST2).
  */
 #include "park.h"
+#include "scope.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,8 @@ static void free_fields(struct w_g *g, void *arg)
 {
     (void)arg;
     free((char *)g->name);
+    if (g->flags & W_G_SCOPED)
+        w_scope_discard(g);
     W_SAN_UNBIND(g);
 }
 
@@ -281,7 +284,7 @@ static void launch(struct w_p *p, struct w_g *g)
         w_enqueue(p, g, W_FRESH);
     } else {
         add_relaxed(&w_sched.foreign_spawned, 1);
-        w_enqueue_global(g);
+        w_enqueue_global(g, true);
     }
 }
 
@@ -347,6 +350,25 @@ static int spawn(const struct spawn *s)
     return r;
 }
 
+/* In a scope: member, which is the argument of fn, knows which. p NULL: from a foreign thread. */
+int w_g_start_member(struct w_p *p, struct w_scope *scope, weft_fn *fn, struct w_member *member, void *site)
+{
+    struct w_g *g = w_g_new(p);
+    if (g == NULL)
+        return -ENOMEM;
+    fill(g, fn, member, site);
+    int r = w_member_join(member, g);
+    if (r != 0) {
+        w_set_state(g, W_DEAD);
+        w_g_recycle(p, g);
+        return r;
+    }
+    g->scope = scope;
+    g->flags |= W_G_MEMBER | W_G_SCOPED;
+    launch(p, g);
+    return 0;
+}
+
 static __attribute__((noinline)) int go_foreign(weft_fn *fn, void *arg, void *site)
 {
     int r = w_foreign_enter();
@@ -405,7 +427,7 @@ int w_g_start_main(weft_fn *fn, void *arg, size_t stack_size)
     start_below(g, 0);
     fill(g, fn, arg, NULL);
     add_relaxed(&w_sched.foreign_spawned, 1);
-    w_globq_put(g);
+    w_globq_put(g, true);
     return 0;
 }
 
@@ -417,14 +439,16 @@ static void after_end(struct w_m *m, struct w_g *prev, void *arg)
     w_g_recycle(m->p, prev);
 }
 
-/* It ended pinned or in a blocking region: as if it had left both. */
+/* It ended pinned or in a blocking region: as if it had left both. In a scope: that is told. */
 static void forget_regions(struct w_m *m, struct w_g *g)
 {
+    if (g->flags & W_G_SCOPED)
+        w_scope_left(g);
     if (g->flags & W_G_PINNED)
         m->pinned_g = NULL;
     g->pinned = NULL;
     g->pins = g->blocks = 0;
-    g->flags &= (uint8_t) ~(W_G_PINNED | W_G_BLOCKING);
+    g->flags &= (uint8_t) ~(W_G_PINNED | W_G_BLOCKING | W_G_MEMBER | W_G_SCOPED);
 }
 
 /* May n go on where g ends, on the same stack? */
@@ -443,9 +467,9 @@ static void end(struct w_m *m)
 {
     struct w_g *g = m->g;
     struct w_p *p = m->p;
-    if (unlikely(g->flags & (W_G_PINNED | W_G_BLOCKING)))
-        forget_regions(m, g);
     w_count(&p->count.ended);
+    if (unlikely(g->flags & (W_G_PINNED | W_G_BLOCKING | W_G_SCOPED)))
+        forget_regions(m, g);
     w_set_state(g, W_DEAD);
     struct w_g *n = w_pick(p);
     if (n == NULL || !can_follow(g, n)) {
@@ -468,6 +492,8 @@ static void main_ends(struct w_m *m, bool by_exit)
     if (likely(!(m->g->flags & W_G_MAIN)))
         return;
     if (!by_exit) {
+        if (m->g->flags & W_G_SCOPED)
+            w_scope_left(m->g);
         w_set_state(m->g, W_DEAD);
         w_stop(0);
         w_quit(m);
@@ -550,6 +576,21 @@ const char *w_state_name(enum w_state s)
 
 const char *w_reason_name(enum w_reason r)
 {
-    static const char *const names[W_REASON_COUNT] = {"", "wait group"};
+    static const char *const names[W_REASON_COUNT] = {
+        [W_REASON_NONE] = "",
+        [W_REASON_WAIT_GROUP] = "wait group",
+        [W_REASON_SEND] = "send to channel",
+        [W_REASON_RECV] = "receive from channel",
+        [W_REASON_SELECT] = "select",
+        [W_REASON_NIL] = "no channel",
+        [W_REASON_SLEEP] = "sleep",
+        [W_REASON_MUTEX] = "mutex",
+        [W_REASON_READ_LOCK] = "read lock",
+        [W_REASON_WRITE_LOCK] = "write lock",
+        [W_REASON_COND] = "condition",
+        [W_REASON_ONCE] = "once",
+        [W_REASON_SEMAPHORE] = "semaphore",
+        [W_REASON_SCOPE] = "goroutines of scope",
+    };
     return names[r];
 }

@@ -1,49 +1,56 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The global queue: a list under the scheduler's lock. What comes here: overflow of the local queues, goroutines that
- * were preempted or whose P was taken, and what threads without a P make ready. Order is first in, first out.
+ * The global queue: two lists under the scheduler's lock, one of goroutines that never ran, one of the others. What comes
+ * here: overflow of the local queues, goroutines that were preempted or whose P was taken, and what threads without a P
+ * make ready. Each list is first in, first out. Those that ran before go first: they hold stacks, and somebody waits for
+ * them; behind a burst of 100,000 starts a sleeper would come 30 ms late. Every fourth is a fresh one all the same.
  *
  * A batch that moves to a P's ring is in the ring before it is no longer counted here: an M that is about to sleep looks at
  * both without the lock, here first, and must find it in one of the two.                                   [GQ-1]
  */
 #include "weft_internal.h"
 
-void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n)
+enum { FRESH_TURN = 4 };
+
+void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n, bool fresh)
 {
     struct w_globq *q = &w_sched.globq;
+    struct w_glist *l = &q->list[fresh];
     last->link = NULL;
-    if (q->tail != NULL)
-        q->tail->link = first;
+    if (l->tail != NULL)
+        l->tail->link = first;
     else
-        q->head = first;
-    q->tail = last;
+        l->head = first;
+    l->tail = last;
     st_relaxed(&q->len, ld_relaxed(&q->len) + n); /* relaxed: a hint outside the lock */
 }
 
-void w_globq_put(struct w_g *g)
+void w_globq_put(struct w_g *g, bool fresh)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    w_globq_put_locked(g, g, 1);
+    w_globq_put_locked(g, g, 1, fresh);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
-void w_globq_put_many(struct w_g **gs, uint32_t n)
+void w_globq_put_many(struct w_g **gs, uint32_t n, bool fresh)
 {
     if (n == 0)
         return;
     for (uint32_t i = 0; i + 1 < n; i++)
         gs[i]->link = gs[i + 1];
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    w_globq_put_locked(gs[0], gs[n - 1], n);
+    w_globq_put_locked(gs[0], gs[n - 1], n, fresh);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
 static struct w_g *pop_locked(struct w_globq *q)
 {
-    struct w_g *g = q->head;
-    q->head = g->link;
-    if (q->head == NULL)
-        q->tail = NULL;
+    bool fresh = q->list[false].head == NULL || (++q->turn % FRESH_TURN == 0 && q->list[true].head != NULL);
+    struct w_glist *l = &q->list[fresh];
+    struct w_g *g = l->head;
+    l->head = g->link;
+    if (l->head == NULL)
+        l->tail = NULL;
     return g;
 }
 

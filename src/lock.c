@@ -18,6 +18,25 @@ void w_lock_slow(struct w_lock *l)
         w_futex_wait(&l->word, 2, -1);
 }
 
+/* 15 us of spinning cover every section of ours; a holder that is still inside by then has lost its core, and may get ours. */
+void w_back_off(uint32_t i)
+{
+    enum { SPINS = 300 };
+    if (i < SPINS)
+        w_pause();
+    else
+        w_nap(50000);
+}
+
+void w_spin_slow(struct w_spin *l)
+{
+    uint32_t i = 0;
+    do {
+        while (ld_relaxed(&l->held) != 0)
+            w_back_off(i++);
+    } while (xchg_acquire(&l->held, 1) != 0); /* [SP-1] */
+}
+
 #ifdef W_DEBUG
 /* Bit r is set while this thread holds a lock of rank r. No goroutine switches while it holds one. */
 static __thread uint32_t held;

@@ -26,6 +26,31 @@ struct w_lock {
     _Atomic uint32_t word;
 };
 
+/*
+ * The lock of an object that users make by the thousand: one word, a few instructions long, no call to the kernel when it
+ * is given back, which is one plain store and the last touch of the object. Whoever finds it held spins, then naps: its
+ * holder is in the middle of some nanoseconds, unless the kernel has taken its core away.
+ */
+struct w_spin {
+    _Atomic uint32_t held;
+};
+
+void w_spin_slow(struct w_spin *l);
+
+/* One step of waiting, the i-th from 0 on, for something that is a few instructions away. */
+void w_back_off(uint32_t i);
+
+static inline void w_spin_lock(struct w_spin *l)
+{
+    if (__builtin_expect(xchg_acquire(&l->held, 1) != 0, 0)) /* [SP-1] what the former holder wrote */
+        w_spin_slow(l);
+}
+
+static inline void w_spin_unlock(struct w_spin *l)
+{
+    st_release(&l->held, 0); /* [SP-1] */
+}
+
 void w_lock_slow(struct w_lock *l);
 
 #ifdef W_DEBUG

@@ -6,9 +6,14 @@
  * goroutine that is pinned to it. It is woken with a P in its hand (next_p): there is nothing to compete for when it
  * is awake. Ms are made when a P has work and no M sleeps; those that are idle beyond a few end after a while.
  *
+ * The keeper is the idle M that sleeps only until the first timer is due, and then takes an idle P by itself. Every M that
+ * goes idle looks whether a timer is due before the keeper wakes up, and then is the keeper itself; it is the last of the
+ * idle ones to be woken for anything else. A timer that comes later belongs to a P that is held, whose M looks at it.
+ *
  * Pinned: when a pinned goroutine parks, its M gives its P away and sleeps. Whoever finds the goroutine in a queue hands
  * over his own P to that M and sleeps in turn: two thread switches, as in Go.
  */
+#include "timer.h"
 #include "weft_internal.h"
 #include <stdlib.h>
 
@@ -194,6 +199,24 @@ static void take_next_p(struct w_m *m)
         w_m_acquire(m, p);
 }
 
+/* The former one goes on sleeping until its time has come, and finds then that it is the keeper no more. */
+static void become_keeper_locked(struct w_m *m)
+{
+    int64_t next = w_timers_next();
+    if (next >= ld_relaxed(&w_sched.keeper_until))
+        return;
+    w_sched.keeper = m;
+    st_relaxed(&w_sched.keeper_until, next); /* relaxed: a hint for those who do not hold the lock */
+}
+
+static void no_keeper_locked(struct w_m *m)
+{
+    if (w_sched.keeper != m)
+        return;
+    w_sched.keeper = NULL;
+    st_relaxed(&w_sched.keeper_until, WEFT_NEVER);
+}
+
 static bool push_idle(struct w_m *m)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
@@ -203,9 +226,21 @@ static bool push_idle(struct w_m *m)
         w_sched.idle_ms = m;
         m->idle = true;
         w_sched.idle_m_count++;
+        become_keeper_locked(m);
     }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     return !stopping;
+}
+
+static void remove_idle_locked(struct w_m *m)
+{
+    struct w_m **at = &w_sched.idle_ms;
+    while (*at != m)
+        at = &(*at)->link;
+    *at = m->link;
+    m->idle = false;
+    w_sched.idle_m_count--;
+    no_keeper_locked(m);
 }
 
 static struct w_m *pop_idle_locked(void)
@@ -213,18 +248,42 @@ static struct w_m *pop_idle_locked(void)
     struct w_m *m = w_sched.idle_ms;
     if (m == NULL)
         return NULL;
-    w_sched.idle_ms = m->link;
-    m->idle = false;
-    w_sched.idle_m_count--;
+    if (m == w_sched.keeper && m->link != NULL)
+        m = m->link;
+    remove_idle_locked(m);
     return m;
 }
 
-static bool superfluous(void)
+/* How long it may sleep. */
+static int64_t time_to_sleep(struct w_m *m)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    bool yes = w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs);
+    int64_t until = w_sched.keeper == m ? ld_relaxed(&w_sched.keeper_until) : WEFT_NEVER;
+    bool superfluous = w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    return yes;
+    if (until == WEFT_NEVER)
+        return superfluous ? LINGER : -1;
+    int64_t left = until - w_now();
+    return left > 0 ? left : 0;
+}
+
+/* The keeper's time has come: with an idle P, as one that looks for work. false: somebody has just picked it. */
+static bool keep_time(struct w_m *m)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool keeper = w_sched.keeper == m;
+    struct w_p *p = keeper && !ld_relaxed(&w_sched.stopping) ? w_p_get_idle_locked() : NULL;
+    if (p != NULL) {
+        remove_idle_locked(m);
+        m->spinning = true;
+        add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
+    } else if (keeper) {
+        no_keeper_locked(m); /* all Ps are busy, and see to their timers */
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (p != NULL)
+        w_m_acquire(m, p);
+    return p != NULL;
 }
 
 /* It slept long enough: out of the list, unless somebody has just picked it, or it is needed as a reserve. */
@@ -232,13 +291,8 @@ static bool leave_idle(struct w_m *m)
 {
     bool left = false;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    if (m->idle && w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs)) {
-        struct w_m **at = &w_sched.idle_ms;
-        while (*at != m)
-            at = &(*at)->link;
-        *at = m->link;
-        m->idle = false;
-        w_sched.idle_m_count--;
+    if (m->idle && w_sched.keeper != m && w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs)) {
+        remove_idle_locked(m);
         left = true;
     }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
@@ -250,12 +304,9 @@ void w_m_stop(struct w_m *m)
 {
     if (!push_idle(m))
         return;
-    for (;;) {
-        if (sleep_m(m, superfluous() ? LINGER : -1))
-            break;
-        if (leave_idle(m))
+    while (!sleep_m(m, time_to_sleep(m)))
+        if (keep_time(m) || leave_idle(m))
             return;
-    }
     take_next_p(m);
 }
 

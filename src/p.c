@@ -7,6 +7,7 @@
  * idle ones at once; a P that is in use is asked to retire, and its M empties it into the global queue at its next
  * runtime call. Nothing is stopped for either.
  */
+#include "timer.h"
 #include "weft_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ static struct w_p *make_p(uint32_t id)
     p->id = id;
     p->status = W_P_DEAD;
     p->seen_at = p->aged_at = w_now(); /* its first quantum begins now, not at the beginning of time */
+    w_timers_init(&p->timers);
     p->rng = (w_sched.seed + id + 1) * 0x9E3779B97F4A7C15ull | 1;
     return p;
 }
@@ -130,9 +132,9 @@ bool w_p_retire(struct w_m *m)
     uint32_t n;
     w_expose(p);
     while ((n = w_runq_steal(&p->runq, batch, W_RUNQ_SIZE / 2)) > 0)
-        w_globq_put_many(batch, n);
+        w_globq_put_many(batch, n, false);
     while ((n = w_fresh_shed(&p->fresh, batch, W_RUNQ_SIZE / 2)) > 0)
-        w_globq_put_many(batch, n);
+        w_globq_put_many(batch, n, true);
     w_gs_flush(p);
     w_stack_cache_flush(p, 0);
     w_lock(&w_sched.lock, W_RANK_SCHED);
@@ -202,6 +204,8 @@ int w_ps_init(uint32_t n)
 
 void w_ps_free(void)
 {
-    for (uint32_t i = 0; i < ld_relaxed(&w_sched.p_count); i++)
+    for (uint32_t i = 0; i < ld_relaxed(&w_sched.p_count); i++) {
+        w_timers_free(&w_sched.ps[i]->timers);
         free(w_sched.ps[i]);
+    }
 }

@@ -8,11 +8,8 @@
  * An M that does not come within GRACE is in foreign code, blocked or computing: it is left behind with the slab that
  * holds its stack, and ends by itself, touching nothing shared, when its goroutine next calls the runtime. One that wants to
  * run but was not given a processor by the kernel meanwhile, on a crowded machine, gets more time.
- *
- * Foreign threads. A call of theirs is counted in w_sched.foreign while it uses the runtime; `up` is taken down first,
- * then the count is waited for:                                                                         [FT-1]
- *      foreign:  foreign++ ; up?              run:  up = 0 ; foreign == 0?
  */
+#include "timer.h"
 #include "weft_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -26,29 +23,6 @@ static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
 static const int64_t MIN_QUANTUM = 100 * WEFT_USEC;
 
 static _Atomic bool claimed; /* a run is under way, from its first step to its last */
-
-/* ---- foreign threads -------------------------------------------------------------------------------------------- */
-
-int w_foreign_enter(void)
-{
-    add_seq(&w_sched.foreign, 1); /* [FT-1] */
-    if (ld_seq(&w_sched.up))      /* [FT-1] */
-        return 0;
-    w_foreign_leave();
-    return -EPERM;
-}
-
-void w_foreign_leave(void)
-{
-    sub_seq(&w_sched.foreign, 1); /* [FT-1] what we did is done before the runtime ends */
-}
-
-static void shut_out_foreign(void)
-{
-    xchg_seq(&w_sched.up, false);         /* [FT-1] */
-    while (ld_seq(&w_sched.foreign) != 0) /* [FT-1] */
-        sched_yield();
-}
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
@@ -79,6 +53,7 @@ void w_stop_locked(int result)
     }
     w_sched.idle_ms = NULL;
     w_sched.idle_m_count = 0;
+    w_sched.keeper = NULL;
     w_monitor_wake();
 }
 
@@ -97,12 +72,16 @@ static int alive(void)
     return (int)n;
 }
 
-/* A P has become idle. If it was the last, and nobody is in a blocking call, nothing will ever happen again. */
+/* A P has become idle. If it was the last, nobody is in a blocking call, and no timer is left, nothing will ever happen
+ * again. */
 void w_check_dead_locked(void)
 {
     if (w_sched.busy_ps > 0 || w_sched.retaken != 0 || ld_relaxed(&w_sched.globq.len) > 0 || w_ps_have_work())
         return;
-    w_stop_locked(w_sched.main_exited && alive() == 0 ? 0 : -EDEADLK);
+    if (w_sched.main_exited && alive() == 0)
+        w_stop_locked(0);
+    else if (w_timers_next() == WEFT_NEVER)
+        w_stop_locked(-EDEADLK);
 }
 
 /* The state of a thread as the kernel tells it: R runs or wants to, S and D sleep. */
@@ -185,10 +164,12 @@ static void wait_for_ms(void)
 static void finish(void)
 {
     wait_for_ms();
-    shut_out_foreign();
+    w_foreign_shut_out();
     if (w_sched.result == -EDEADLK) {
         w_say("deadlock: every goroutine is asleep, and nothing can wake one");
         w_dump_all(STDERR_FILENO);
+    } else if (w_debug_wants("leaks")) {
+        w_report_leaks();
     }
 }
 
@@ -221,12 +202,13 @@ static int settle(weft_config *c)
 /* All but the locks and the count of foreign calls, which others may be touching. */
 static void reset(const weft_config *c)
 {
-    w_sched.globq.head = w_sched.globq.tail = NULL;
-    st_relaxed(&w_sched.globq.len, 0);
+    w_sched.globq = (struct w_globq){0};
     w_sched.idle_ps = NULL;
     w_sched.idle_ms = w_sched.all_ms = w_sched.ended_ms = NULL;
     w_sched.m_count = w_sched.idle_m_count = w_sched.m_serial = w_sched.busy_ps = 0;
     w_sched.retaken = 0;
+    w_sched.keeper = NULL;
+    st_relaxed(&w_sched.keeper_until, WEFT_NEVER);
     w_sched.main_exited = false;
     w_sched.result = 0;
     st_relaxed(&w_sched.procs, 0);
@@ -260,14 +242,14 @@ static int start_first_m(void)
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_p *p = w_p_get_idle_locked();
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    xchg_seq(&w_sched.up, true); /* [FT-1] */
+    w_foreign_let_in();
     int r = w_m_start(p, false);
     if (r == 0)
         return 0;
-    shut_out_foreign();
+    w_foreign_shut_out();
     if (ms_left(false, &abandoned) == 0)
         return r;
-    xchg_seq(&w_sched.up, true); /* [FT-1] */
+    w_foreign_let_in();
     return 0;
 }
 
@@ -294,7 +276,6 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
 restore_handlers:
     w_overflow_done();
 free_all:
-    st_relaxed(&w_sched.up, false);
     w_gs_free();
     w_ps_free();
     w_stacks_free();

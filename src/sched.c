@@ -7,17 +7,17 @@
  *   runq    woken and yielding ones, in turn                                              (runq.h)
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
  *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
- * Order: every 61st slice the global queue; one that was just woken by the running one (a hand-off, always in the slot);
- * runq; fresh; global; other Ps (fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
+ * Order: every 61st pick timers that are due and the global queue, every 16th a fresh one; one that was just woken by the
+ * running one (a hand-off, always in the slot); runq; fresh; timers; global; other Ps (timers, fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
  *   S3  a hand-off that is replaced by another goes to the tail of runq
  *
  * Nobody starves. A slice is what a goroutine runs until it parks, yields or is preempted, with all that is handed to it
  * through the slot; after the quantum the monitor ends it. Once every quantum each P ages: a hand-off goes to the tail of
- * runq, and so do the older half of fresh and the first of globq. So a goroutine in runq waits at most for the slices of those before it, one
- * in fresh for eleven quanta more (2^10 = 1024 lie there at the most), one in globq for a quantum or 61 slices, whichever
- * is shorter, for each before it.
+ * runq, and so do the oldest of fresh and the first of globq. So a goroutine in runq waits at most for the slices of those
+ * before it, one in fresh for a quantum or 16 picks, whichever is shorter, for each older one, one in globq for a quantum or
+ * 61 picks for each before it.
  *
  * Leaving. A goroutine that parks takes the next one itself and switches to it directly; only if there is none at hand
  * does it go to its M's own stack, which searches on and sleeps. What must happen to it once it is off its stack (into
@@ -37,10 +37,12 @@
  *       has withdrawn its attention, and by then the slot is visible.)
  */
 #include "park.h"
+#include "timer.h"
 #include "weft_internal.h"
 
 enum {
-    FAIR_TURN = 61, /* Go's: a prime, so that it does not fall in step with anything */
+    FAIR_TURN = 61,  /* Go's: a prime, so that it does not fall in step with anything */
+    FRESH_TURN = 16, /* every so many picks, if others are there all the time, one that never ran */
 };
 
 struct w_sched w_sched;
@@ -116,6 +118,8 @@ void w_p_release(struct w_p *p)
     w_p_idle_locked(p);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
+    if (ld_relaxed(&p->timers.next) < ld_relaxed(&w_sched.keeper_until))
+        w_wake_one(); /* nobody wakes up for its timers: the M that finds no work will */
 }
 
 /* ---- putting goroutines into queues ----------------------------------------------------------------------------- */
@@ -127,14 +131,14 @@ static __attribute__((noinline)) void overflow(struct w_p *p, struct w_g *g)
     uint32_t n = w_runq_steal(&p->runq, batch, W_RUNQ_SIZE / 2);
     batch[n++] = g;
     w_count(&p->count.overflows);
-    w_globq_put_many(batch, n);
+    w_globq_put_many(batch, n, false);
 }
 
 static __attribute__((noinline)) void overflow_fresh(struct w_p *p, struct w_g *g)
 {
     struct w_g *batch[W_FRESH_SIZE / 2];
     w_count(&p->count.overflows);
-    w_globq_put_many(batch, w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2));
+    w_globq_put_many(batch, w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2), true);
     w_fresh_push(&p->fresh, g);
 }
 
@@ -240,6 +244,22 @@ void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind)
     announce(p);
 }
 
+/* Makes those runnable that waited, linked by `link`; they take their turn. p NULL: on a thread that has none. */
+void w_enqueue_all(struct w_p *p, struct w_g *first)
+{
+    struct w_g *next;
+    for (struct w_g *g = first; g != NULL; g = next) {
+        next = g->link;
+        w_set_state(g, W_RUNNABLE);
+        if (p != NULL)
+            place(p, g, W_TURN);
+        else
+            w_enqueue_global(g, false);
+    }
+    if (p != NULL && first != NULL)
+        announce(p);
+}
+
 /* Makes a goroutine runnable that waits, from wherever we are. */
 void w_ready(struct w_g *g)
 {
@@ -249,13 +269,13 @@ void w_ready(struct w_g *g)
         w_enqueue(m->p, g, W_HANDOFF);
         return;
     }
-    w_enqueue_global(g);
+    w_enqueue_global(g, false);
 }
 
 /* On a thread that has no P. */
-void w_enqueue_global(struct w_g *g)
+void w_enqueue_global(struct w_g *g, bool fresh)
 {
-    w_globq_put(g);
+    w_globq_put(g, fresh);
     w_fence_seq(); /* [WK-1] */
     w_wake_one();
 }
@@ -280,7 +300,7 @@ bool w_rescue(struct w_p *p, struct w_m *m)
     struct w_g *g = NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     if (outside(p, m) && (g = empty_slot(p)) != NULL)
-        w_globq_put_locked(g, g, 1);
+        w_globq_put_locked(g, g, 1, false);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (g == NULL)
         return false;
@@ -290,15 +310,17 @@ bool w_rescue(struct w_p *p, struct w_m *m)
 
 /* ---- picking one on this P -------------------------------------------------------------------------------------- */
 
-/* A quantum has passed: a hand-off has had its turn; the older half of the fresh ones and the first in the global queue
- * wait in line here from now on. */
+/* A quantum has passed: a hand-off has had its turn; the oldest of the fresh ones and the first in the global queue wait
+ * in line here from now on. (One of 64: of half of them each would need a stack before those that it starts have ended.) */
 static __attribute__((noinline)) void age(struct w_p *p)
 {
-    struct w_g *batch[W_FRESH_SIZE / 2 + 1], *g;
+    struct w_g *batch[1 + W_FRESH_SIZE / 64 + 1], *g;
+    uint32_t n = 0, most = 1 + w_fresh_len(&p->fresh) / 64;
     atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_AGE, memory_order_relaxed); /* relaxed: it carries nothing */
     if (p->slot_kind == W_HANDOFF)
         w_expose(p);
-    uint32_t n = w_fresh_shed(&p->fresh, batch, W_FRESH_SIZE / 2);
+    while (n < most && (g = w_fresh_steal(&p->fresh)) != NULL)
+        batch[n++] = g;
     if ((g = w_globq_get(p, 1)) != NULL)
         batch[n++] = g;
     if (n > 0 && p->slot_kind == W_FRESH)
@@ -308,15 +330,37 @@ static __attribute__((noinline)) void age(struct w_p *p)
     w_look_again(); /* nobody could see them in between */
 }
 
-/* The next one from this P's own queues, or NULL. */
+static bool timers_due(struct w_p *p)
+{
+    int64_t next = ld_relaxed(&p->timers.next);
+    return next != WEFT_NEVER && next <= w_now();
+}
+
+/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: its timers are. */
+static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
+{
+    if (p->picks % FRESH_TURN == 0 && p->slot_kind != W_FRESH)
+        return w_fresh_pop(&p->fresh);
+    if (p->picks % FAIR_TURN != 0)
+        return NULL;
+    *due = timers_due(p);
+    return *due ? NULL : w_globq_get(p, 1);
+}
+
+/* The next one from this P's own queues. NULL: there is none, or its timers are due: w_find runs them, on the M's own stack,
+ * where nothing is held that they could need. */
 struct w_g *w_pick(struct w_p *p)
 {
     struct w_g *g;
+    bool due = false;
     uint32_t tick = ld_relaxed(&p->tick);
+    p->picks++;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
-    if (unlikely(tick % FAIR_TURN == 0) && (g = w_globq_get(p, 1)) != NULL)
+    if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, &due)) != NULL)
         goto slice;
+    if (unlikely(due))
+        return NULL;
     if (likely((g = empty_slot(p)) != NULL)) {
         if (p->slot_kind == W_HANDOFF)
             return g; /* on its waker's slice */
@@ -368,8 +412,17 @@ void w_after_yield(struct w_m *m, struct w_g *prev, void *arg)
 void w_after_global(struct w_m *m, struct w_g *prev, void *arg)
 {
     (void)m, (void)arg;
-    w_globq_put(prev);
+    w_globq_put(prev, false);
     w_look_again();
+}
+
+/* Whatever this P can get without looking at others. */
+static struct w_g *pick_here(struct w_p *p)
+{
+    struct w_g *g = NULL;
+    if (ld_relaxed(&p->timers.next) != WEFT_NEVER && w_timers_run(p, p, w_now()) > 0)
+        g = w_pick(p);
+    return g != NULL ? g : w_globq_get(p, W_GLOBQ_SHARE);
 }
 
 void weft_yield(void)
@@ -381,7 +434,7 @@ void weft_yield(void)
     }
     struct w_g *n = w_pick(m->p);
     if (n == NULL)
-        n = w_globq_get(m->p, W_GLOBQ_SHARE);
+        n = pick_here(m->p);
     if (n != NULL) {
         w_set_state(m->g, W_RUNNABLE);
         w_switch_from(m, n, w_after_yield, NULL);
@@ -408,7 +461,7 @@ struct w_m *w_enter_slow(struct w_m *m)
         return m;
     st_relaxed(&m->preempt, false);
     struct w_g *n = NULL;
-    if (!retire && (n = w_pick(m->p)) == NULL && (n = w_globq_get(m->p, W_GLOBQ_SHARE)) == NULL)
+    if (!retire && (n = w_pick(m->p)) == NULL && (n = pick_here(m->p)) == NULL)
         return m; /* nobody else wants to run here */
     w_set_state(m->g, W_PREEMPTED);
     w_switch_from(m, n, w_after_global, NULL);
@@ -441,9 +494,12 @@ static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
     return n > 0 ? batch[0] : NULL;
 }
 
-static struct w_g *steal_from(struct w_p *p, struct w_p *victim)
+/* Its timers first: who waits for them has waited longest. */
+static struct w_g *steal_from(struct w_p *p, struct w_p *victim, int64_t now)
 {
-    struct w_g *g = steal_fresh(p, victim);
+    struct w_g *g = w_timers_run(victim, p, now) > 0 ? w_pick(p) : NULL;
+    if (g == NULL)
+        g = steal_fresh(p, victim);
     if (g == NULL)
         g = steal_runq(p, victim);
     w_count(&p->count.steals);
@@ -462,11 +518,12 @@ static struct w_g *steal_round(struct w_p *p)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     uint32_t at = w_random(&p->rng) % n, stride = w_random(&p->rng) % n + 1;
+    int64_t now = w_now();
     while (gcd(stride, n) != 1)
         stride = stride % n + 1;
     for (uint32_t i = 0; i < n; i++, at = (at + stride) % n) {
         struct w_p *victim = w_sched.ps[at];
-        struct w_g *g = victim != p ? steal_from(p, victim) : NULL;
+        struct w_g *g = victim != p ? steal_from(p, victim, now) : NULL;
         if (g != NULL)
             return g;
     }
@@ -566,8 +623,8 @@ struct w_g *w_find(struct w_m *m)
             w_m_stop_pinned(m, g);
             continue;
         }
-        if (g != NULL || (g = w_pick(m->p)) != NULL || (g = w_globq_get(m->p, W_GLOBQ_SHARE)) != NULL ||
-            (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
+        if (g != NULL || (g = w_pick(m->p)) != NULL || (g = pick_here(m->p)) != NULL || (g = steal_work(m)) != NULL ||
+            (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

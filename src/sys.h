@@ -56,6 +56,13 @@ static inline long w_futex_wake(_Atomic uint32_t *word, int n)
     return W_RESULT(syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n, NULL, NULL, 0));
 }
 
+/* Gives the core away for at least ns. */
+static inline void w_nap(int64_t ns)
+{
+    struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    W_RESULT(clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL));
+}
+
 /* Fresh zeroed pages, or NULL. Address space only: memory is charged when it is touched. */
 static inline void *w_map(size_t size)
 {

@@ -6,25 +6,29 @@
  *   - takes the P of a goroutine that stays in a blocking region while others wait,
  *   - asks a goroutine that has used up its quantum to let others run, and makes each P age once a quantum,
  *   - wakes a thread for a lone goroutine whose P does not get to it (sched.c, W4),
+ *   - sees to timers that nobody else gets to (timer.c, T4),
  *   - gives memory back, joins threads that ended, retries threads that could not be made.
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it),
+ *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers,
  *   to MAX_DELAY  while all Ps are busy, or a thread is wanted that could not be made,
  *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
  */
+#include "timer.h"
 #include "weft_internal.h"
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
+static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
 static const int64_t NO_THREAD_LIMIT = 10 * WEFT_SEC;
 enum { NO_DEFER = 256 };
 
 struct look {
     int64_t now;
-    bool watch; /* something may need us very soon */
+    bool watch;  /* something may need us very soon */
+    bool timers; /* there are some */
 };
 
 void w_monitor_wake(void)
@@ -116,12 +120,48 @@ static void look_for_threads(int64_t now)
         w_fatal("no thread can be made to run the goroutines that are ready");
 }
 
+/* Timers of busy Ps that are due while all are busy: who is ready then takes its turn in the global queue. While we have it
+ * in our hands we count as a busy P: else everything would seem to be asleep. */
+static void run_timers(int64_t now)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool none = w_sched.busy_ps == 0;
+    w_sched.busy_ps += !none;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (none)
+        return;
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++)
+        while (w_timers_run(w_sched.ps[i], NULL, now) > 0)
+            ;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_sched.busy_ps--;
+    w_check_dead_locked();
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+/* true: there are timers. An M that is woken here finds what is due, or becomes the keeper. */
+static bool look_at_timers(struct look *l)
+{
+    int64_t next = w_timers_next(), keeper = ld_relaxed(&w_sched.keeper_until);
+    if (ld_relaxed(&w_sched.idle_p_count) == 0) {
+        if (next <= l->now - NEGLECTED)
+            run_timers(l->now);
+    } else if (next <= l->now || next < keeper) {
+        bool busy = next > l->now && ld_relaxed(&w_sched.idle_p_count) < ld_relaxed(&w_sched.procs);
+        if (!busy) /* a timer to come of a busy P is that P's own business */
+            w_wake_one();
+    }
+    return next != WEFT_NEVER;
+}
+
 static void look_around(struct look *l)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
+    l->timers = look_at_timers(l);
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -151,12 +191,12 @@ static int64_t at_most(int64_t a, int64_t b)
 }
 
 /* The longest that we may sleep now. Attention is withdrawn one look before it ends: who still relied on it is seen. */
-static int64_t longest(bool idle, bool memory_left)
+static int64_t longest(bool idle, bool memory_left, bool timers)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
     st_relaxed(&w_sched.attentive, now);
-    if (now || before)
+    if (now || before || (timers && !idle))
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
         return at_most(MAX_DELAY, w_sched.quantum);
@@ -179,7 +219,7 @@ void w_monitor(void)
         }
         bool idle = all_idle();
         memory_left |= !idle;
-        int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY);
+        int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, l.timers);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!ld_relaxed(&w_sched.stopping))
             w_futex_wait(&w_sched.monitor_word, word, delay);

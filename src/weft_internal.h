@@ -22,6 +22,7 @@
 #include "runq.h"
 #include "sanitize.h"
 #include "sys.h"
+#include "timers.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -37,6 +38,9 @@ enum { W_CACHE_LINE = 64, W_PAGE = 4096, W_MAX_PROCS = 1024 };
 struct w_g;
 struct w_m;
 struct w_p;
+struct w_scope;
+struct w_member;
+struct w_bias;
 
 /* ---- G ---------------------------------------------------------------------------------------------------------- */
 
@@ -51,7 +55,23 @@ enum w_state {
 };
 
 /* Why a goroutine waits; what a dump prints. */
-enum w_reason { W_REASON_NONE, W_REASON_WAIT_GROUP, W_REASON_COUNT };
+enum w_reason {
+    W_REASON_NONE,
+    W_REASON_WAIT_GROUP,
+    W_REASON_SEND,
+    W_REASON_RECV,
+    W_REASON_SELECT,
+    W_REASON_NIL,
+    W_REASON_SLEEP,
+    W_REASON_MUTEX,
+    W_REASON_READ_LOCK,
+    W_REASON_WRITE_LOCK,
+    W_REASON_COND,
+    W_REASON_ONCE,
+    W_REASON_SEMAPHORE,
+    W_REASON_SCOPE,
+    W_REASON_COUNT
+};
 
 enum w_flags {
     W_G_PINNED = 1,    /* runs on g->pinned only */
@@ -59,6 +79,9 @@ enum w_flags {
     W_G_SPECIAL = 4,   /* has a name or a stack of another class: the slow way out */
     W_G_CANARY = 8,    /* its stack has no guard page: the lowest word is checked at each switch */
     W_G_BLOCKING = 16, /* g->blocks > 0 */
+    W_G_FOREIGN = 32,  /* stands for a thread that is no M (foreign.c); it never runs */
+    W_G_MEMBER = 64,   /* started in a scope: fn and arg are scope.c's */
+    W_G_SCOPED = 128,  /* g->scope or g->shields may be set: its end is told to scope.c */
 };
 
 /* Two cache lines: the first is what a start and a switch touch, the second what only dumps and slow ways need.
@@ -83,8 +106,11 @@ struct w_g {
     int64_t since;                           /* when the present wait or blocking region began; owner of the state */
     uint32_t pins;                           /* depth of weft_pin; the goroutine itself */
     uint32_t blocks;                         /* depth of weft_block_enter; the goroutine itself */
-    uint16_t handoffs;      /* blocking regions that give the P away at once, and how many the next time (block.c); */
-    uint16_t next_handoffs; /* the goroutine itself */
+    uint16_t handoffs;       /* blocking regions that give the P away at once, and how many the next time (block.c); */
+    uint16_t next_handoffs;  /* the goroutine itself */
+    uint32_t shields;        /* depth of weft_shield; the goroutine itself */
+    struct w_scope *scope;   /* the innermost one that it runs in, or NULL; the goroutine itself */
+    _Atomic uint64_t ticket; /* of its present wait (waiter.h); atomic: whoever ends the wait swaps it */
     W_SANITIZER_FIELDS
 };
 #ifndef W_SANITIZED
@@ -167,6 +193,7 @@ struct w_counters {
     _Atomic uint64_t spawned, ended, switches, steals, stolen, parks, overflows;
 };
 
+enum { W_INSIDE = 8 };       /* a select over more channels than that takes the other locks in the ordinary way */
 enum { W_STACK_CACHE = 64 }; /* 64 hot stacks: 256 KiB, what a second-level cache keeps */
 
 struct w_p {
@@ -174,6 +201,7 @@ struct w_p {
     _Alignas(W_CACHE_LINE) _Atomic(struct w_g *) slot; /* runs next; holder, and the monitor through the gate */
     _Atomic uint32_t attn;                             /* enum w_attn bits; atomic: anybody sets, holder clears */
     _Atomic uint32_t tick;                             /* slices begun; atomic: monitor reads */
+    uint32_t picks;                                    /* goroutines picked, hand-offs too; holder */
     struct w_g *free_gs;                               /* ended goroutines, newest first; holder */
     uint32_t free_g_count;                             /* holder */
     uint32_t stack_count;                              /* of stack[]; holder */
@@ -199,6 +227,12 @@ struct w_p {
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
 
+    _Atomic(const struct w_bias *)
+        inside[W_INSIDE];   /* locks that its holder has gone into as the owner (bias.h); atomic:
+                                                        holder writes, whoever withdraws a bias reads */
+    uint32_t inside_count;  /* holder */
+    struct w_timers timers; /* what is to happen at a time (timer.c) */
+
     char *stack[W_STACK_CACHE]; /* free stacks of the default class, hottest last; holder */
     struct w_runq runq;         /* woken and yielding ones, in turn */
     struct w_fresh fresh;       /* started ones, newest first */
@@ -206,26 +240,33 @@ struct w_p {
 
 /* ---- the scheduler ---------------------------------------------------------------------------------------------- */
 
-struct w_globq {
+struct w_glist {
     struct w_g *head, *tail;
+};
+
+struct w_globq {
+    struct w_glist list[2]; /* [true]: those that never ran */
+    uint32_t turn;
     _Atomic uint32_t len; /* atomic so that it may be peeked at without the lock */
 };
 
 struct w_sched {
     struct w_lock lock;
-    struct w_globq globq;  /* lock */
-    struct w_p *idle_ps;   /* lock */
-    struct w_m *idle_ms;   /* lock */
-    struct w_m *all_ms;    /* lock */
-    struct w_m *ended_ms;  /* threads to join; lock */
-    uint32_t m_count;      /* Ms that have not ended; lock */
-    uint32_t idle_m_count; /* lock */
-    uint32_t m_serial;     /* lock */
-    uint32_t busy_ps;      /* Ps that are neither idle nor dead; lock */
-    int32_t retaken;       /* goroutines in blocking regions whose P was taken; lock */
-    bool main_exited;      /* weft_exit in the main goroutine; lock */
-    int result;            /* of weft_run; lock */
-    int64_t stopped_at;    /* when stopping was set; lock */
+    struct w_globq globq;         /* lock */
+    struct w_p *idle_ps;          /* lock */
+    struct w_m *idle_ms;          /* lock */
+    struct w_m *all_ms;           /* lock */
+    struct w_m *ended_ms;         /* threads to join; lock */
+    uint32_t m_count;             /* Ms that have not ended; lock */
+    uint32_t idle_m_count;        /* lock */
+    struct w_m *keeper;           /* the idle M that wakes up for the timers (m.c), or NULL; lock */
+    _Atomic int64_t keeper_until; /* when it does; WEFT_NEVER: there is none; written under lock */
+    uint32_t m_serial;            /* lock */
+    uint32_t busy_ps;             /* Ps that are neither idle nor dead; lock */
+    int32_t retaken;              /* goroutines in blocking regions whose P was taken; lock */
+    bool main_exited;             /* weft_exit in the main goroutine; lock */
+    int result;                   /* of weft_run; lock */
+    int64_t stopped_at;           /* when stopping was set; lock */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t procs; /* number of Ps wanted; atomic, written under lock */
     _Atomic uint32_t p_count;                      /* length of ps[] ever used */
@@ -243,7 +284,7 @@ struct w_sched {
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
     _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
     _Atomic uint32_t foreign;    /* calls of foreign threads under way */
-    _Atomic bool up;
+    _Atomic uint32_t run;        /* number of the run, odd while it is up; never the same again */
     _Atomic uint64_t next_id;
     _Atomic uint64_t foreign_spawned; /* goroutines started by other threads */
     struct w_lock procs_lock;
@@ -301,6 +342,7 @@ void w_g_recycle(struct w_p *p, struct w_g *g); /* ended, off its stack */
 bool w_g_bind(struct w_p *p, struct w_g *g);    /* gives it a stack and a first frame */
 void w_gs_flush(struct w_p *p);                 /* a P's free ones go back to all */
 void w_gs_each(void (*fn)(struct w_g *g, void *arg), void *arg);
+int w_g_start_member(struct w_p *p, struct w_scope *scope, weft_fn *fn, struct w_member *member, void *site);
 int w_g_start_main(weft_fn *fn, void *arg, size_t stack_size);
 const char *w_state_name(enum w_state s);
 const char *w_reason_name(enum w_reason r);
@@ -356,7 +398,8 @@ void w_check_canary(const struct w_g *g);
 struct w_g *w_pick(struct w_p *p);
 void w_ready(struct w_g *g);
 void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind);
-void w_enqueue_global(struct w_g *g);
+void w_enqueue_all(struct w_p *p, struct w_g *first);
+void w_enqueue_global(struct w_g *g, bool fresh);
 void w_expose(struct w_p *p);
 void w_place_first(struct w_p *p, struct w_g *g);
 bool w_rescue(struct w_p *p, struct w_m *m);
@@ -370,9 +413,9 @@ void w_after_global(struct w_m *m, struct w_g *prev, void *arg);
 
 /* ---- globq.c ---------------------------------------------------------------------------------------------------- */
 
-void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n);
-void w_globq_put(struct w_g *g);
-void w_globq_put_many(struct w_g **gs, uint32_t n);
+void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n, bool fresh);
+void w_globq_put(struct w_g *g, bool fresh);
+void w_globq_put_many(struct w_g **gs, uint32_t n, bool fresh);
 enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 }; /* the most that a P takes at once */
 struct w_g *w_globq_get(struct w_p *p, uint32_t max);
 struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max);
@@ -390,13 +433,29 @@ void w_monitor_wake(void);
 void w_stop(int result);
 void w_stop_locked(int result);
 void w_check_dead_locked(void);
-int w_foreign_enter(void); /* a call of a thread that is no M; -EPERM: no runtime is up */
-void w_foreign_leave(void);
+
+/* ---- foreign.c -------------------------------------------------------------------------------------------------- */
+
+struct w_wait;
+int w_foreign_enter(void);         /* a call of a thread that is no M; -EPERM: no runtime is up */
+struct w_g *w_foreign_begin(void); /* likewise, but runtime or not; the G that stands for the thread */
+void w_foreign_leave(void);        /* ends either */
+void w_foreign_sleep(struct w_wait *wait, w_after *after, void *arg, const struct w_timer *timer);
+void w_foreign_wake(struct w_g *g);
+void w_foreign_let_in(void);
+void w_foreign_shut_out(void);
+uint64_t *w_foreign_rng(void);
+
+/* ---- chan.c ----------------------------------------------------------------------------------------------------- */
+
+void w_chan_offer(weft_chan *ch, const void *value);
+int w_wait_forever(struct w_g *g, enum w_reason reason);
 
 /* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
 
 int w_usable_cpus(const char *root); /* root: "" or a folder that stands in for / */
 int w_config_from_env(weft_config *c);
+bool w_debug_wants(const char *word); /* is it among those of WEFT_DEBUG? */
 
 /* ---- overflow.c, unwind.c, dump.c ------------------------------------------------------------------------------- */
 
@@ -406,8 +465,15 @@ void w_report_overflow(const struct w_g *g, const void *from_pc);
 void w_print_symbol(int fd, const void *pc);
 void w_print_backtrace(int fd, void *sp, const void *from_pc);
 void w_dump_all(int fd);
+void w_report_leaks(void);
 
 /* ---- small things ----------------------------------------------------------------------------------------------- */
+
+/* Is a runtime up? Foreign threads ask; what follows from it holds only while they are counted (foreign.c). */
+static inline bool w_up(void)
+{
+    return ld_seq(&w_sched.run) % 2 == 1; /* [FT-1] */
+}
 
 static inline void w_count(_Atomic uint64_t *c)
 {

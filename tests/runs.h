@@ -5,9 +5,12 @@
 
 #include "check.h"
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <weft.h>
 
@@ -28,6 +31,15 @@ static inline void sleep_in_region(int ms)
 {
     weft_block_enter();
     usleep((useconds_t)ms * 1000);
+    weft_block_leave();
+}
+
+/* Joins without holding up a processor; a run needs one goroutine that is not asleep while foreign threads work. */
+static inline void join_in_region(pthread_t *threads, int n)
+{
+    weft_block_enter();
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
     weft_block_leave();
 }
 
@@ -57,6 +69,18 @@ static inline bool child_is_well(check_fn *fn, char *text, size_t size)
     if (status != 0)
         fprintf(stderr, "# a child ended with status %#x after saying:\n%s\n", (unsigned)status, text);
     return status == 0;
+}
+
+/* The child is to abort after one line that contains the word. */
+static inline void aborts_with_one_line(check_fn *fn, const char *word)
+{
+    char text[4096];
+    int status = check_child(fn, text, sizeof text);
+    const char *newline = strchr(text, '\n');
+    bool one_line = newline != NULL && newline[1] == '\0';
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !one_line || strstr(text, word) == NULL)
+        check_fail(__FILE__, __LINE__, "expected an abort that names \"%s\", got status %#x and: %s", word,
+                   (unsigned)status, text);
 }
 
 /* Skips a part that this build or this machine cannot show. */

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls from threads that the library did not make. */
-#include "runs.h"
-#include <pthread.h>
-#include <signal.h>
+#include "wait_kinds.h"
 #include <stdlib.h>
-#include <sys/wait.h>
 
 static void nothing(void *arg)
 {
@@ -14,15 +11,6 @@ static void nothing(void *arg)
 static void add_one(void *arg)
 {
     ++*(_Atomic int *)arg;
-}
-
-/* Joins without holding up a processor; a run needs one goroutine that is not asleep while foreign threads work. */
-static void join_all(pthread_t *threads, int n)
-{
-    weft_block_enter();
-    for (int i = 0; i < n; i++)
-        pthread_join(threads[i], NULL);
-    weft_block_leave();
 }
 
 /* ---- no runtime ------------------------------------------------------------------------------------------------- */
@@ -98,7 +86,7 @@ static void start_main(void *arg)
     (void)arg;
     for (int i = 0; i < THREADS; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, start_many, &ran), 0);
-    join_all(threads, THREADS);
+    join_in_region(threads, THREADS);
     CHECK(reaches(&ran, THREADS * 3 * scaled(2000), 60));
     CHECK(others_have_ended());
 }
@@ -128,7 +116,7 @@ static void idle_main(void *arg)
     pthread_t thread;
     (void)arg;
     CHECK_EQ(pthread_create(&thread, NULL, start_one_by_one, &ran), 0);
-    join_all(&thread, 1);
+    join_in_region(&thread, 1);
 }
 
 CASE(a_foreign_start_wakes_an_idle_runtime)
@@ -152,7 +140,7 @@ static void procs_main(void *arg)
     pthread_t thread;
     (void)arg;
     CHECK_EQ(pthread_create(&thread, NULL, change_procs, NULL), 0);
-    join_all(&thread, 1);
+    join_in_region(&thread, 1);
     CHECK_EQ(weft_procs(0), 3);
     CHECK(others_have_ended());
 }
@@ -192,7 +180,7 @@ static void wait_main(void *arg)
     (void)arg;
     for (int i = 0; i < THREADS; i++)
         CHECK_EQ(pthread_create(&threads[i], NULL, start_and_wait, NULL), 0);
-    join_all(threads, THREADS);
+    join_in_region(threads, THREADS);
 }
 
 CASE(a_foreign_thread_waits_for_goroutines)
@@ -243,7 +231,7 @@ static void mixed_main(void *arg)
         CHECK_EQ(weft_go(wait_mixed, &m), 0);
     }
     CHECK_EQ(pthread_create(&threads[4], NULL, open_gate, &m), 0);
-    join_all(threads, 5);
+    join_in_region(threads, 5);
     CHECK_EQ(weft_wg_wait(&m.all), 0);
 }
 
@@ -333,4 +321,94 @@ CASE(foreign_calls_while_runs_begin_and_end)
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     CHECK(started > 0 && refused > 0);
+}
+
+/* ---- waiting when the run ends ---------------------------------------------------------------------------------- */
+
+static void *wait_for_the_end(void *arg)
+{
+    trial_wait(arg);
+    return NULL;
+}
+
+struct ending {
+    const struct kind *kind;
+    struct trial t;
+    pthread_t thread;
+    uint64_t rng;
+};
+
+static void end_under_a_wait(void *arg)
+{
+    struct ending *e = arg;
+    trial_begin(&e->t, e->kind);
+    CHECK_EQ(pthread_create(&e->thread, NULL, wait_for_the_end, &e->t), 0);
+    CHECK(reaches(&e->t.begun, 1, 60));
+    a_moment(&e->rng);
+    CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
+}
+
+/* A wait that begins when the run has ended already is refused. */
+static int end_once(const struct kind *kind, int procs, uint64_t rng)
+{
+    struct ending e = {.kind = kind, .rng = rng};
+    CHECK_EQ(run_on(procs, end_under_a_wait, &e), 0);
+    pthread_join(e.thread, NULL);
+    CHECK(e.t.result == -ECANCELED || e.t.result == -EPERM);
+    trial_free(&e.t);
+    return e.t.result;
+}
+
+CASE(whatever_a_foreign_thread_waits_for_ends_with_the_run)
+{
+    uint64_t rng = check_seed();
+    EACH_PROCS(p) for (int k = 0; k < KIND_COUNT; k++)
+    {
+        int r = 0;
+        for (int i = 0; i < 50 && r != -ECANCELED; i++)
+            r = end_once(&KINDS[k], p, check_random(&rng) | 1);
+        CHECK_EQ(r, -ECANCELED);
+    }
+}
+
+static _Atomic int closing;
+
+static void outlast_the_run(void *arg)
+{
+    weft_recv(NULL, arg);
+}
+
+static void *close_at_the_end(void *arg)
+{
+    weft_scope outer, s;
+    CHECK_EQ(weft_scope_open(&outer, weft_now() + 3600 * WEFT_SEC), 0);
+    CHECK_EQ(weft_scope_open(&s, WEFT_NEVER), 0);
+    CHECK_EQ(weft_scope_go(&s, outlast_the_run, NULL), 0);
+    CHECK_EQ(weft_scope_set(&s, &closing, &s), 0);
+    closing++;
+    CHECK(weft_scope_close(&s) <= 0);
+    CHECK(weft_scope_close(&outer) <= 0);
+    return arg;
+}
+
+static void end_under_a_scope(void *arg)
+{
+    pthread_t *threads = arg;
+    closing = 0;
+    for (int i = 0; i < THREADS; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, close_at_the_end, NULL), 0);
+    CHECK(reaches(&closing, THREADS, 60));
+    CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
+}
+
+CASE(a_foreign_thread_comes_back_from_close_when_the_run_ends)
+{
+    for (int i = 0; i < scaled(20); i++)
+        EACH_PROCS(p)
+        {
+            pthread_t threads[THREADS];
+            CHECK_EQ(run_on(p, end_under_a_scope, threads), 0);
+            for (int k = 0; k < THREADS; k++)
+                pthread_join(threads[k], NULL);
+        }
 }

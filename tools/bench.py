@@ -49,11 +49,11 @@ class Target:
             return None, ""
         if self.limit is not None:
             return weft <= self.limit, f"{number(weft)} {unit}"
-        peer = results.best(self.peer, self.name)
-        if peer is None:
+        peer, ratio = results.best(self.peer, self.name), results.advantage(self.peer, self.name)
+        if ratio is None:
             return None, ""
-        words = f"{number(weft)} against {number(peer)} {unit}, {portion(peer / weft)} {LABELS[self.peer]}'s"
-        return results.advantage(self.peer, self.name) >= self.factor, words
+        words = f"{number(weft)} against {number(peer)} {unit}, {portion(ratio)} {LABELS[self.peer]}'s"
+        return ratio >= self.factor, words
 
 
 TARGETS = [
@@ -61,8 +61,23 @@ TARGETS = [
     Target("spawn_1p", "Starting and ending a goroutine on one P takes at most 1/8 of Go's time.", "go", 8),
     Target("spawn_2p", "Starting and ending a goroutine on two Ps takes at most 1/5 of Go's time.", "go", 5),
     Target("spawnjoin", "Starting one goroutine and waiting for it takes at most 1/8 of Go's time.", "go", 8),
+    Target("pingpong_1p", "A round trip by unbuffered channel on one P takes at most 1/5 of Go's time.", "go", 5),
+    Target("pingpong_2p", "A round trip by unbuffered channel on two Ps takes at most 1/5 of Go's time.", "go", 5),
+    Target("buffered_1p", "An item through a buffered channel on one P takes at most 1/4 of Go's time.", "go", 4),
+    Target("buffered_2p", "An item through a buffered channel on two Ps takes at most 1/3 of Go's time.", "go", 3),
+    Target("mpmc_2p", "An item from 8 producers to 8 consumers takes at most 1/5 of Go's time.", "go", 5),
+    Target("select4_2p", "A select over 4 channels takes at most 1/3 of Go's time.", "go", 3),
+    Target("mutex_uncontended", "Locking and unlocking a free mutex is no slower than in Go.", "go", 1),
+    Target("mutex_contended", "Locking and unlocking a contended mutex takes at most 1/1.5 of Go's time.", "go", 1.5),
+    Target("ring_1p", "A hop in a ring of 503 goroutines on one P takes at most 1/5 of Go's time.", "go", 5),
+    Target("ring_2p", "A hop in a ring of 503 goroutines on two Ps takes at most 1/5 of Go's time.", "go", 5),
+    Target("skynet_2p", "A tree of a million goroutines, from cold, takes at most 1/25 of Go's time.", "go", 25),
+    Target("fib_2p", "Fork and join of a goroutine for each call takes at most 1/6 of Go's time.", "go", 6),
+    Target("sieve_2p", "A chain of 2,000 filters takes at most 1/4 of Go's time.", "go", 4),
     Target("parked_1m.create", "Creating a million goroutines that block is no slower than in Go.", "go", 1),
     Target("parked_1m.bytes", "Each of a million blocked goroutines costs at most 4,400 bytes.", limit=4400),
+    Target("timers_100k.p99", "Of 100,000 sleepers the latest hundredth is at most 1/10 as late as in Go.", "go", 10),
+    Target("timers_100k.cpu", "100,000 sleepers take at most 1/3 of Go's processor time.", "go", 3),
 ]
 
 
@@ -391,8 +406,21 @@ def markdown_losses(results):
         for peer in results.labels[1:]:
             ratio = results.advantage(peer, name)
             if ratio is not None and ratio < 1:
-                losses.append(f"- `{name}`: {LABELS[peer]} is {1 / ratio:.2f} times better.")
-    return losses or ["None in this run."]
+                figures = f"{number(results.best('weft', name))} against {number(results.best(peer, name))}"
+                losses.append(f"- `{name}`: {LABELS[peer]} is {1 / ratio:.2f} times better"
+                              f" ({figures} {results.units[name]}).")
+    return losses or ["Nowhere in this run."]
+
+
+def markdown_summary(results):
+    """How many targets are met, and which are not, before anything else."""
+    verdicts = {target.name: verdict(target.judge(results)[0]) for target in TARGETS}
+    lines = [f"{list(verdicts.values()).count('met')} of {len(TARGETS)} targets are met."]
+    for outcome in ("missed", "not measured"):
+        names = [f"`{name}`" for name, found in verdicts.items() if found == outcome]
+        if names:
+            lines.append(f"{outcome.capitalize()}: {', '.join(names)}.")
+    return [" ".join(lines)]
 
 
 def write_docs(results, rounds, facts):
@@ -404,9 +432,11 @@ def write_docs(results, rounds, facts):
         "The figures hold for this machine at that time; the ratios travel better than the figures.",
         "",
     ]
+    lines += markdown_summary(results) + [""]
     lines += markdown_table(table_rows(results))
     lines += ["", "## Targets", ""] + markdown_targets(results)
-    lines += ["", "## Where Weft loses", ""] + markdown_losses(results)
+    lines += ["", "## Where Weft loses", "", "Whatever a peer does better, target or not."]
+    lines += [""] + markdown_losses(results)
     if results.failures:
         lines += ["", "## Runs that failed", ""]
         lines += [f"- {LABELS[label]} `{workload}`: {reason}." for label, workload, reason in results.failures]
@@ -417,16 +447,30 @@ def write_docs(results, rounds, facts):
 
 
 WORKLOAD_NOTES = """\
-`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU. A run takes about a second, warm-up is not
-counted. The programs are `bench/weft_bench.c`, `bench/go/` and `bench/pthread/`.
+`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU unless they say so. A run takes about a
+second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/` and `bench/pthread/`.
 
 - `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
 - `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
   batches of 100, created and joined.
 - `spawnjoin`: start one and wait for it, in a loop.
-- `parked_1m`, `parked_10k`: so many goroutines blocked on one object (Go: an unbuffered channel; Weft: a wait group;
-  threads, 10,000 only: a condition variable). `.create`: until all have arrived. `.bytes`: growth of resident memory
-  and page tables for each; a thread's kernel stack is not in it. `.wake`: from the release until all are done.
+- `pingpong_1p`, `pingpong_2p`: a value goes to and fro between two goroutines by two unbuffered channels. Threads: a
+  turn under a mutex, with a condition variable for each side.
+- `buffered_1p`, `buffered_2p`: one producer, one consumer, a channel of capacity 128.
+- `mpmc_2p`: the same with 8 producers and 8 consumers.
+- `select4_2p`: one consumer selects over 4 unbuffered channels with a producer each.
+- `mutex_uncontended`, `mutex_contended`: one goroutine, or 8 on two Ps, count under a mutex; the time of one lock,
+  count and unlock.
+- `ring_1p`, `ring_2p`: 503 goroutines in a ring of unbuffered channels pass a token.
+- `skynet_2p`: a tree of goroutines with 10 below each and 1,000,000 leaves, whose numbers are summed by unbuffered
+  channels; cold, the first thing that the process does. `.warm`: again and again after that.
+- `fib_2p`: fib(27) with a goroutine for each call down to n < 2 and a wait group for each pair.
+- `sieve_2p`: the first 2,000 primes through a chain of filters, a goroutine and an unbuffered channel for each.
+- `parked_1m`, `parked_10k`: so many goroutines blocked on one unbuffered channel (threads, 10,000 only: a condition
+  variable). `.create`: until all have arrived. `.bytes`: growth of resident memory and page tables for each; a thread's
+  kernel stack is not in it. `.wake`: from the release until all are done.
+- `timers_100k`: 100,000 goroutines sleep for random times up to 200 ms, three times over. `.p50`, `.p99`, `.max`: how
+  much longer than wanted a sleep was. `.cpu`: processor time of one time over, starting the goroutines included.
 """.splitlines()
 
 

@@ -3,7 +3,9 @@
 """Compiles and runs what the documentation shows.
 
     program    a ```c block of README.md or docs/*.md with `int main(`: it is compiled, linked with libweft.a and run.
-               If the next block begins within five lines and has no language, it is what the program prints, exactly.
+               If the next block begins within five lines and has no language, it is what the program prints, exactly,
+               but for `...`: it stands for anything in a line, and for any lines where it is a line of its own. What
+               follows ```c on its line, as in ```c WEFT_PROCS=1, is the program's environment.
     fragment   a ```c block without main is compiled if its first line is a comment `/* compiles: ... */`: as the body
                of a function, or else as declarations. Other blocks are skipped.
     example    in the comment that opens examples/*.c, a line ` *   $ ... ./NAME` and what it prints, in lines of that
@@ -40,7 +42,7 @@ OPENING = re.compile(r"\A(?:\s*/\*.*?\*/)+", re.S)
 COMMAND = re.compile(r"^ \*   \$ (?:.*&& *)?(.*\./[\w-]+.*)$")
 OUTPUT = re.compile(r"^ \*   (?!\$ )(.*)$|^ \*$")
 
-Block = collections.namedtuple("Block", "language first last text")  # the lines of its fences, from 1
+Block = collections.namedtuple("Block", "language env first last text")  # the lines of its fences, from 1
 
 
 class Failure(Exception):
@@ -49,10 +51,10 @@ class Failure(Exception):
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 
-def run(command, folder, limit=LIMIT):
+def run(command, folder, limit=LIMIT, env=None):
     """What it prints; an error unless it ends well and in time."""
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(command, cwd=folder, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         output = process.communicate(timeout=limit)[0].decode(errors="replace")
     except subprocess.TimeoutExpired:
@@ -74,8 +76,15 @@ def compile_c(text, folder, arguments):
         raise Failure(f"does not compile\n{failure}") from None
 
 
+def pattern_of(expected):
+    """A regular expression for it, where ... stands for anything."""
+    lines = (r"(?:.*\n)*?" if line == "..." else ".*?".join(map(re.escape, line.split("..."))) + r"\n"
+             for line in expected.splitlines())
+    return re.compile("".join(lines))
+
+
 def compare(output, expected):
-    if output == expected:
+    if pattern_of(expected).fullmatch(output):
         return
     shown = difflib.unified_diff(expected.splitlines(), output.splitlines(), "expected", "printed", lineterm="")
     if output.splitlines() == expected.splitlines():
@@ -88,13 +97,14 @@ def compare(output, expected):
 def blocks_of(text):
     """The fenced blocks; one that is not closed goes on to the end."""
     lines = text.rstrip("\n").split("\n") + ["`" * 99]
-    blocks, first, ticks, language = [], 0, 0, ""
+    blocks, first, ticks, words = [], 0, 0, []
     for number, line in enumerate(lines, 1):
         fence = FENCE.match(line)
         if fence and first == 0:
-            first, ticks, language = number, len(fence[1]), "".join(fence[2].split()[:1])
+            first, ticks, words = number, len(fence[1]), fence[2].split()
         elif fence and fence[2] == "" and len(fence[1]) >= ticks:
-            blocks.append(Block(language, first, number, "".join(f"{line}\n" for line in lines[first:number - 1])))
+            language, env = "".join(words[:1]), dict(word.split("=", 1) for word in words[1:] if "=" in word)
+            blocks.append(Block(language, env, first, number, "".join(f"{line}\n" for line in lines[first:number - 1])))
             first = 0
     return blocks
 
@@ -111,9 +121,9 @@ def at(path, block):
 
 
 def check_program(path, block, expected, build, folder):
-    link = ["-o", "snippet", build / "libweft.a", "-pthread"]
+    link = ["-o", "snippet", build / "libweft.a", "-pthread", "-rdynamic"]  # names in dumps
     warnings = compile_c(at(path, block) + block.text, folder, link)
-    output = run(["./snippet"], folder)
+    output = run(["./snippet"], folder, env=block.env)
     if expected is not None:
         compare(output, expected)
     return warnings

@@ -45,7 +45,7 @@ VARIANTS = (
     # Stress without optimisation is gcc-O0's, stress with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], ("fault", "test"), 180),
 )
-INSTALLED = "gcc-O2"  # the variant that the symbol, install and docs checks look at
+INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed and docs checks look at
 
 CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
 CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -326,6 +326,10 @@ def check_install(tally, builds):
     run_script(tally, "install", ["sh", ROOT / "tests" / "install" / "run.sh", builds[INSTALLED].folder])
 
 
+def check_typed(tally, builds):
+    run_script(tally, "typed", [sys.executable, ROOT / "tests" / "typed" / "run.py", builds[INSTALLED].folder])
+
+
 def check_docs(tally, builds):
     if not shutil.which("cc"):
         missing(tally, "docs", "cc")
@@ -334,8 +338,8 @@ def check_docs(tally, builds):
 
 
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "docs": check_docs}
-NEED_BUILD = ("symbols", "install", "docs")
+          "install": check_install, "typed": check_typed, "docs": check_docs}
+NEED_BUILD = ("symbols", "install", "typed", "docs")
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------

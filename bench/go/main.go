@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// The Go side of the benchmarks: the work of bench/weft_bench.c, with the same names and the same output.
+// The Go side of the benchmarks: the work of bench/weft_*.c, with the same names and the same output. This file is the
+// program with the bare goroutines, as weft_bench.c; chan.go, tree.go and sync.go do what weft_chan.c and so on do.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -25,8 +27,22 @@ var workloads = []workload{
 	{"spawn_1p", 1, spawn, 0},
 	{"spawn_2p", 2, spawn, 0},
 	{"spawnjoin", 0, spawnJoin, 0},
+	{"pingpong_1p", 1, pingPong, 0},
+	{"pingpong_2p", 2, pingPong, 0},
+	{"buffered_1p", 1, stream, 1},
+	{"buffered_2p", 2, stream, 1},
+	{"mpmc_2p", 2, stream, 8},
+	{"select4_2p", 2, select4, 0},
+	{"mutex_uncontended", 0, mutex, 1},
+	{"mutex_contended", 2, mutex, 8},
+	{"ring_1p", 1, ring, 503},
+	{"ring_2p", 2, ring, 503},
+	{"skynet_2p", 2, skynet, 0},
+	{"fib_2p", 2, fib, 0},
+	{"sieve_2p", 2, sieve, 0},
 	{"parked_10k", 0, parked, 10_000},
 	{"parked_1m", 0, parked, 1_000_000},
+	{"timers_100k", 0, timers, 100_000},
 }
 
 func main() {
@@ -83,6 +99,22 @@ func reportPart(w workload, part string, value float64, unit string) {
 
 func milliseconds(d time.Duration) float64 {
 	return float64(d) / float64(time.Millisecond)
+}
+
+// expect guards against figures of work that was not done.
+func expect(what string, got, want int64) {
+	if got != want {
+		log.Fatalf("bench: %s is %d instead of %d", what, got, want)
+	}
+}
+
+// cpuTime is what this process has used so far, in user mode and in the kernel.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		log.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // memoryBytes is the resident memory and the page tables of this process.

@@ -149,11 +149,92 @@ static void parked(const struct workload *w)
     free(threads);
 }
 
+/* ---- pingpong: a turn that goes to and fro, with a condition variable for each side ----------------------------- */
+
+enum { ROUND_TRIPS = 20000 };
+
+static struct {
+    pthread_mutex_t lock;
+    int turn;               /* lock: the side that may play */
+    pthread_cond_t came[2]; /* the turn, to that side */
+} table_tennis = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = {PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER}};
+
+static void play(int side)
+{
+    pthread_mutex_lock(&table_tennis.lock);
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+        while (table_tennis.turn != side)
+            pthread_cond_wait(&table_tennis.came[side], &table_tennis.lock);
+        table_tennis.turn = !side;
+        pthread_cond_signal(&table_tennis.came[!side]);
+    }
+    pthread_mutex_unlock(&table_tennis.lock);
+}
+
+static void *other_side(void *arg)
+{
+    play(1);
+    return arg;
+}
+
+static void pingpong_pass(void)
+{
+    pthread_t other = start_thread(other_side, NULL);
+    play(0);
+    join(other);
+}
+
+static void pingpong(const struct workload *w)
+{
+    report(w, per_op(pingpong_pass, ROUND_TRIPS), "ns/round trip");
+}
+
+/* ---- mutex: w->size threads count under one lock ---------------------------------------------------------------- */
+
+enum { LOCKS = 2000000, MOST_THREADS = 8 };
+
+static struct {
+    int threads;
+    pthread_mutex_t lock;
+    int64_t count; /* lock */
+} counter = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *count_locked(void *arg)
+{
+    int n = LOCKS / counter.threads;
+    for (int i = 0; i < n; i++) {
+        pthread_mutex_lock(&counter.lock);
+        counter.count++;
+        pthread_mutex_unlock(&counter.lock);
+    }
+    return arg;
+}
+
+static void mutex_pass(void)
+{
+    pthread_t threads[MOST_THREADS];
+    counter.count = 0;
+    for (int i = 0; i < counter.threads; i++)
+        threads[i] = start_thread(count_locked, NULL);
+    for (int i = 0; i < counter.threads; i++)
+        join(threads[i]);
+    expect("the count under the lock", counter.count, LOCKS);
+}
+
+static void mutex(const struct workload *w)
+{
+    counter.threads = w->size;
+    report(w, per_op(mutex_pass, LOCKS), "ns");
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static const struct workload workloads[] = {
-    {"yield_1p", 1, yield, 0},      {"spawn_1p", 1, spawn, 0},        {"spawn_2p", 2, spawn, 0},
-    {"spawnjoin", 0, spawnjoin, 0}, {"parked_10k", 0, parked, 10000}, {0},
+    {"yield_1p", 1, yield, 0},          {"spawn_1p", 1, spawn, 0},
+    {"spawn_2p", 2, spawn, 0},          {"spawnjoin", 0, spawnjoin, 0},
+    {"pingpong_1p", 1, pingpong, 0},    {"pingpong_2p", 2, pingpong, 0},
+    {"mutex_uncontended", 0, mutex, 1}, {"mutex_contended", 2, mutex, 8},
+    {"parked_10k", 0, parked, 10000},   {0},
 };
 
 /* Keeps the process on the first n of the CPUs that it may use. */

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Mutexes, and the condition variables that go with them.
+ *
+ * A mutex is one word and a queue. The word's lowest byte is the lock: whoever swaps it from 0 to 1 has it, be it a newcomer
+ * (weft_lock, inline) or a waiter that was woken. Above it stand
+ *      WAITERS  somebody is in the queue
+ *      WOKEN    a waiter was woken, and has neither got the lock nor gone back into the queue: nobody else need be woken
+ * Waking one who must then compete lets the running goroutine take the lock many times before a thread or a turn is there for
+ * the other. So that this ends, a waiter that is beaten after a millisecond goes back to the head of the queue as STARVED,
+ * and the next unlock hands the lock to it: the byte stays 1.
+ *
+ * Unlocking without a locked instruction. An unlock may not touch the mutex once the byte is 0: the next owner may free it. So
+ * it cannot store 0 and then look for waiters in the mutex; and if it looks first, one may come in between. It looks elsewhere:
+ * the addresses of all mutexes fall into buckets, and weft_light_[bucket] is 0 while a mutex of that bucket has waiters.
+ *
+ *      unlock (light)                            first waiter of a mutex, under the bucket's guard
+ *      stores 0 into the byte                    enters the mutex in the bucket's list, stores light = 0
+ *      (compiler barrier only)                   membarrier
+ *      loads light: 0 means that it comes        reads the byte: 0 means that the lock is free
+ *      to the bucket (weft_unlocked_late_)
+ *
+ * Every running thread executes a fence during the membarrier. If the unlock's store comes before its thread's fence, the waiter
+ * sees it. If it comes after, so does its load, which sees light = 0: it comes to the bucket, waits for the guard, that is, until the
+ * waiter is in the queue, and wakes it. There it knows the mutex by its address alone, and touches it only if the bucket lists
+ * it: then somebody waits for it, and it is alive (MX2). While light is 0, unlocks swap the whole word and so see WAITERS. The bucket becomes light
+ * again after CALM unlocks without a waiter: staying heavy costs each of them 7 ns, the membarrier up to 15 us.
+ * At first, and for ever where there is no membarrier, no bucket is light.
+ *
+ * Invariants:
+ *   MX1  WAITERS is set iff the queue is not empty iff the mutex is in its bucket's list; all three change under the guard
+ *   MX2  a mutex in a list of this run is alive: its waiter does not return before it is out of the queue, nor then before
+ *        the guard was open
+ *   MX3  if the byte is 0 and WAITERS is set, then WOKEN is set, or an unlock is on its way to weft_unlocked_late_
+ *   MX4  whoever was woken clears WOKEN: in one step with taking the lock, or under the guard, and then either goes back into
+ *        the queue while the lock is held, or sees to MX3
+ *   MX5  light is 0 while the list is not empty, and a membarrier lies between its becoming 0 and the guard's being opened
+ * What a discarded run left in word and queue is cleared by the next one who waits.
+ */
+#include "waiter.h"
+
+enum { LOCKED = 1, LOCK_BYTE = 255, WAITERS = 1 << 8, WOKEN = 1 << 9 };
+enum { AWAKE, OWNER };           /* what a waiter is told */
+enum { BUCKETS = 256 };          /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
+enum { CALM = 2048 };            /* times 7 ns is a membarrier */
+enum { SPINS = 4, PAUSES = 30 }; /* Go's: 5 us, a quarter of what waking a thread costs */
+static const int64_t STARVES = WEFT_MSEC; /* Go's */
+
+unsigned char weft_light_[BUCKETS];
+_Static_assert(sizeof weft_light_ == 1 << 8, "weft_bucket_ has 8 bits");
+
+struct bucket {
+    _Alignas(W_CACHE_LINE) struct w_spin guard;
+    uint32_t run;          /* that filled the list; guard */
+    weft_mutex *contended; /* mutexes with waiters, linked by next_; guard */
+    _Atomic uint32_t calm; /* about how many unlocks since the last waiter came; atomic, may lose some */
+};
+
+static struct bucket buckets[BUCKETS];
+
+static _Atomic uint32_t *word(weft_mutex *mu)
+{
+    return (_Atomic uint32_t *)&mu->state_;
+}
+
+static _Atomic unsigned char *light(const weft_mutex *mu)
+{
+    return (_Atomic unsigned char *)&weft_light_[weft_bucket_(mu)];
+}
+
+static struct w_waitq *queue(weft_mutex *mu)
+{
+    return w_waitq_of(&mu->waiters_);
+}
+
+/* ---- buckets ---------------------------------------------------------------------------------------------------- */
+
+static struct bucket *lock_bucket(const weft_mutex *mu)
+{
+    struct bucket *b = &buckets[weft_bucket_(mu)];
+    w_spin_lock(&b->guard);
+    uint32_t run = ld_relaxed(&w_sched.run); /* relaxed: as in w_waitq_stale */
+    if (unlikely(b->run != run)) {
+        b->run = run;
+        b->contended = NULL;
+    }
+    return b;
+}
+
+static weft_mutex **find_locked(struct bucket *b, const weft_mutex *mu)
+{
+    weft_mutex **at = &b->contended;
+    while (*at != NULL && *at != mu)
+        at = &(*at)->next_;
+    return at;
+}
+
+static void list_locked(struct bucket *b, weft_mutex *mu)
+{
+    mu->next_ = b->contended;
+    b->contended = mu;
+    st_relaxed(&b->calm, 0);
+    if (ld_relaxed(light(mu)) == 0)
+        return;
+    st_relaxed(light(mu), 0); /* relaxed: the membarrier orders it */
+    if (w_membarrier() != 0)
+        w_nap(WEFT_MSEC); /* somebody has forbidden it since: no store stays in a processor that long */
+}
+
+static void unlist_locked(struct bucket *b, weft_mutex *mu)
+{
+    weft_mutex **at = find_locked(b, mu);
+    if (*at != NULL)
+        *at = mu->next_;
+}
+
+/* The queue has lost a waiter (MX1). The caller holds the lock, or is a waiter itself: mu is alive. */
+static void settle_locked(struct bucket *b, weft_mutex *mu)
+{
+    if (w_waitq_first(queue(mu)) != NULL)
+        return;
+    unlist_locked(b, mu);
+    atomic_fetch_and_explicit(word(mu), ~(uint32_t)WAITERS, memory_order_relaxed); /* relaxed: under the guard */
+}
+
+static bool can_be_light(void)
+{
+#ifdef W_TSAN
+    return false; /* it knows nothing of membarrier */
+#else
+    return w_membarrier_register() == 0;
+#endif
+}
+
+static __attribute__((noinline)) void become_light(const weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin();
+    struct bucket *b = lock_bucket(mu);
+    st_relaxed(&b->calm, 0);
+    if (b->contended == NULL && can_be_light())
+        st_relaxed(light(mu), 1); /* relaxed: who unlocks may see it late */
+    w_spin_unlock(&b->guard);
+    w_call_end(g);
+}
+
+/* An unlock found nobody waiting. mu may be gone: only its address is used. Counted in strides, of the thread, so that
+ * threads do not fight for the counter. */
+static void calm_down(const weft_mutex *mu)
+{
+    enum { STRIDE = 64 };
+    static __thread uint32_t unlocks __attribute__((tls_model("initial-exec")));
+    if (likely(++unlocks % STRIDE != 0))
+        return;
+    _Atomic uint32_t *calm = &buckets[weft_bucket_(mu)].calm;
+    uint32_t n = ld_relaxed(calm) + STRIDE;
+    st_relaxed(calm, n);
+    if (n >= CALM && ld_relaxed(light(mu)) == 0)
+        become_light(mu);
+}
+
+/* ---- unlocking -------------------------------------------------------------------------------------------------- */
+
+/* Takes the lock if it is free, and clears such bits. */
+static bool take(weft_mutex *mu, uint32_t clear)
+{
+    uint32_t s = ld_relaxed(word(mu));
+    while (!(s & LOCK_BYTE))
+        if (cas_acquire(word(mu), &s, (s | LOCKED) & ~clear)) /* [MX-1] what the last owner wrote */
+            return true;
+    return false;
+}
+
+static bool must_wake(uint32_t s)
+{
+    return (s & (WAITERS | WOKEN)) == WAITERS;
+}
+
+/* Opens the lock unless somebody has to be woken for it; what the word was. */
+static uint32_t release(weft_mutex *mu)
+{
+    uint32_t s = ld_relaxed(word(mu));
+    do {
+        if (unlikely(!(s & LOCK_BYTE)))
+            w_fatal("unlock of an unlocked mutex");
+    } while (!must_wake(s) && !cas_release(word(mu), &s, s & ~(uint32_t)LOCK_BYTE)); /* [MX-1]; mu may be gone now */
+    return s;
+}
+
+/* The caller has the lock and the guard, and gives both away. true: the lock went to a waiter. */
+static bool pass_on_locked(struct bucket *b, weft_mutex *mu)
+{
+    struct w_waiter *w = w_waitq_take(queue(mu));
+    settle_locked(b, mu);
+    bool hand_over = w != NULL && w->n >= STARVES;
+    if (w != NULL)
+        w->wait->result = hand_over ? OWNER : AWAKE;
+    if (!hand_over) {
+        uint32_t s = ld_relaxed(word(mu)), woken = w != NULL ? WOKEN : 0;
+        while (!cas_release(word(mu), &s, (s & ~(uint32_t)LOCK_BYTE) | woken)) /* [MX-1] */
+            ;
+    }
+    w_spin_unlock(&b->guard); /* mu may be gone already */
+    if (w != NULL)
+        w_wake(w);
+    return hand_over;
+}
+
+/* The new owner runs now: many may be waiting for what it waits for. */
+static void end_unlock(struct w_g *g, bool handed_over)
+{
+    w_call_end(g);
+    if (unlikely(handed_over) && !(g->flags & W_G_FOREIGN))
+        weft_yield();
+}
+
+void weft_unlock_slow_(weft_mutex *mu)
+{
+    uint32_t s = release(mu);
+    if (must_wake(s)) {
+        struct w_g *g = w_call_begin();
+        end_unlock(g, pass_on_locked(lock_bucket(mu), mu));
+    } else if (!(s & WAITERS)) {
+        calm_down(mu);
+    } else if (w_enter() != NULL) { /* one that takes the lock again and again lets others run when its time is up */
+        w_leave();
+    }
+}
+
+/* If the lock is free and nobody is on the way to it, it is taken and given to the first in turn (MX3). Opens the guard. */
+static bool see_to_locked(struct bucket *b, weft_mutex *mu)
+{
+    if (!(ld_relaxed(word(mu)) & WOKEN) && take(mu, 0))
+        return pass_on_locked(b, mu);
+    w_spin_unlock(&b->guard);
+    return false;
+}
+
+/* The lock was opened by a plain store, and the bucket is not light any more: somebody may wait for it (MX2). */
+void weft_unlocked_late_(weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin();
+    struct bucket *b = lock_bucket(mu);
+    bool handed_over = false;
+    if (*find_locked(b, mu) != NULL)
+        handed_over = see_to_locked(b, mu);
+    else
+        w_spin_unlock(&b->guard);
+    end_unlock(g, handed_over);
+}
+
+/* ---- locking ---------------------------------------------------------------------------------------------------- */
+
+struct waiting {
+    struct w_wait wait;
+    struct w_waiter node; /* n: for how long it has waited when it was last beaten */
+    struct bucket *b;
+    int64_t since; /* when it began to wait; 0: it has not yet */
+    bool woken;    /* it owes MX4 */
+};
+
+static void after_lock(struct w_m *m, struct w_g *prev, void *arg)
+{
+    struct waiting *self = arg;
+    struct w_g *g = self->wait.g;
+    struct bucket *b = self->b;
+    (void)m, (void)prev;
+    bool cut = w_wait_open(&self->wait);
+    w_spin_unlock(&b->guard);
+    if (unlikely(cut))
+        w_wake_g(g);
+}
+
+/* Can the owner be about to unlock while we look on? Not if it needs our processor, or others do. */
+static bool may_spin(const struct w_g *g)
+{
+    uint32_t busy = ld_relaxed(&w_sched.procs) - ld_relaxed(&w_sched.idle_p_count);
+    return g->flags & W_G_FOREIGN || (busy > 1 && w_p_work(w_m()->p) == 0);
+}
+
+static bool spin(weft_mutex *mu, const struct waiting *self)
+{
+    uint32_t clear = self->woken ? WOKEN : 0;
+    for (int i = 0; i < SPINS && may_spin(self->wait.g); i++) {
+        for (int j = 0; j < PAUSES; j++)
+            w_pause();
+        if (take(mu, clear))
+            return true;
+    }
+    return take(mu, clear);
+}
+
+/* true: it has the lock after all. Else WAITERS is set, and the caller goes into the queue (MX1). */
+static bool announce_locked(struct bucket *b, weft_mutex *mu, const struct waiting *self)
+{
+    uint32_t s = ld_relaxed(word(mu)), clear = self->woken ? WOKEN : 0;
+    if (unlikely(w_waitq_stale(queue(mu))) && s & (WAITERS | WOKEN))
+        s = atomic_fetch_and_explicit(word(mu), LOCK_BYTE, memory_order_relaxed) & LOCK_BYTE; /* relaxed: the guard's */
+    bool listed = s & WAITERS;
+    if (!listed)
+        list_locked(b, mu);
+    do {
+        if (take(mu, clear)) {
+            if (!listed)
+                unlist_locked(b, mu);
+            return true;
+        }
+        s = ld_relaxed(word(mu)) | LOCKED;
+    } while (!cas_acquire(word(mu), &s, (s | WAITERS) & ~clear)); /* [MX-1] */
+    return false;
+}
+
+static void put_first(struct w_waitq *q, struct w_waiter *w)
+{
+    struct w_waiter *first = w_waitq_first(q);
+    if (first == NULL) {
+        w_waitq_put(q, w);
+        return;
+    }
+    w->prev = NULL;
+    w->next = first;
+    w->q = q;
+    w->linked = true;
+    first->prev = w;
+    st_relaxed(&q->head, w);
+}
+
+/* One turn in the queue. 0: it was woken; OWNER: and has the lock; else why it was cut. */
+static int queue_up(struct bucket *b, weft_mutex *mu, struct waiting *self)
+{
+    if (self->woken)
+        put_first(queue(mu), &self->node);
+    else
+        w_waitq_put(queue(mu), &self->node);
+    self->b = b;
+    w_wait_sleep(&self->wait, after_lock, self, W_REASON_MUTEX, mu, NULL);
+    int r = w_wait_cut(&self->wait);
+    if (likely(r == 0))
+        return self->wait.result;
+    b = lock_bucket(mu);
+    w_waitq_remove(&self->node);
+    settle_locked(b, mu);
+    w_spin_unlock(&b->guard);
+    return r;
+}
+
+/* Whoever was woken and may not wait any more leaves its turn to the next. */
+static void give_up(weft_mutex *mu, const struct waiting *self)
+{
+    if (!self->woken)
+        return;
+    struct bucket *b = lock_bucket(mu);
+    atomic_fetch_and_explicit(word(mu), ~(uint32_t)WOKEN, memory_order_relaxed); /* relaxed: under the guard */
+    if (ld_relaxed(word(mu)) & WAITERS)
+        see_to_locked(b, mu);
+    else
+        w_spin_unlock(&b->guard);
+}
+
+static int refused(struct w_g *g, enum w_enders enders)
+{
+    if (enders != W_NO_CUT)
+        return w_wait_refused(g);
+    return g->flags & W_G_FOREIGN && !w_up() ? -EPERM : 0;
+}
+
+/* Inside a call. */
+static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
+{
+    struct waiting self = {.wait.g = g};
+    for (;;) {
+        if (spin(mu, &self))
+            return 0;
+        int r = refused(g, enders);
+        if (unlikely(r != 0)) {
+            give_up(mu, &self);
+            return r;
+        }
+        int64_t now = w_now();
+        if (self.since == 0)
+            self.since = now;
+        w_wait_init(&self.wait, g, enders);
+        w_waiter_init(&self.node, &self.wait, NULL, now - self.since);
+        struct bucket *b = lock_bucket(mu);
+        if (announce_locked(b, mu, &self)) {
+            w_spin_unlock(&b->guard);
+            return 0;
+        }
+        r = queue_up(b, mu, &self);
+        if (r != AWAKE)
+            return r == OWNER ? 0 : r;
+        self.woken = true;
+    }
+}
+
+int weft_lock_slow_(weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin();
+    int r = lock(mu, g, W_ONE);
+    w_call_end(g);
+    return r;
+}
+
+int weft_try_lock(weft_mutex *mu)
+{
+    return take(mu, 0) ? 0 : -EAGAIN;
+}
+
+/* ---- condition variables ---------------------------------------------------------------------------------------- */
+
+/* The end of a run cuts a foreign thread's wait whatever we say; the lock it gets nevertheless. */
+static void relock(weft_mutex *mu, struct w_g *g)
+{
+    while (unlikely(lock(mu, g, W_NO_CUT) != 0)) {
+        w_call_end(g);
+        w_nap(WEFT_MSEC);
+        w_call_begin();
+    }
+}
+
+/* The signal of whoever gets the mutex after us finds us in the queue, and waits for its guard until we are off our stack. */
+static int wait_for_signal(weft_cond *cond, weft_mutex *mu, struct w_g *g)
+{
+    struct w_waitq *q = w_waitq_of(&cond->waiters_);
+    struct w_queued self = {.q = q};
+    w_wait_init(&self.wait, g, W_ONE);
+    w_waiter_init(&self.node, &self.wait, NULL, 0);
+    w_spin_lock(&q->guard);
+    w_waitq_put(q, &self.node);
+    if (must_wake(release(mu)))
+        pass_on_locked(lock_bucket(mu), mu);
+    w_wait_sleep(&self.wait, w_after_queued, &self, W_REASON_COND, cond, NULL);
+    int r = w_wait_cut(&self.wait);
+    if (unlikely(r != 0)) {
+        w_spin_lock(&q->guard);
+        w_waitq_remove(&self.node);
+        w_spin_unlock(&q->guard);
+    }
+    return r;
+}
+
+int weft_cond_wait(weft_cond *cond, weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin();
+    int r = w_wait_refused(g);
+    if (likely(r == 0)) {
+        r = wait_for_signal(cond, mu, g);
+        relock(mu, g);
+    }
+    w_call_end(g);
+    return r;
+}
+
+/* Whoever waits has been seen waiting by somebody who then got the mutex; without a mutex there is no telling anyway. */
+static bool nobody_waits(weft_cond *cond)
+{
+    return ld_relaxed(&w_waitq_of(&cond->waiters_)->head) == NULL;
+}
+
+void weft_cond_signal(weft_cond *cond)
+{
+    if (nobody_waits(cond))
+        return;
+    struct w_waitq *q = w_waitq_of(&cond->waiters_);
+    struct w_g *g = w_call_begin();
+    w_spin_lock(&q->guard);
+    struct w_waiter *w = w_waitq_take(q);
+    w_spin_unlock(&q->guard);
+    if (w != NULL)
+        w_wake(w);
+    w_call_end(g);
+}
+
+void weft_cond_broadcast(weft_cond *cond)
+{
+    if (nobody_waits(cond))
+        return;
+    struct w_waitq *q = w_waitq_of(&cond->waiters_);
+    struct w_g *g = w_call_begin();
+    w_spin_lock(&q->guard);
+    struct w_waiter *w = w_waitq_take_all(q, 0);
+    w_spin_unlock(&q->guard);
+    w_wake_all(w);
+    w_call_end(g);
+}
