@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Weft's side of the benchmarks: the program, and the workloads of bare goroutines. bench/go and bench/pthread do the same
- * work with the same names.
+ * Weft's side of the benchmarks: the program, and the workloads of bare goroutines. bench/go and bench/pthread do the
+ * same work with the same names.
  *
  * To add a workload: a function that runs on the main goroutine and ends in report, and a line in the table below.
  */

@@ -108,6 +108,8 @@ static void begin(struct w_m *m)
     st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
     if (others)
         w_look_again();
+    if (ld_relaxed(&p->timers.next) != WEFT_NEVER && !ld_relaxed(&w_sched.timely))
+        w_monitor_wake(); /* it did not know of the timers that nobody else sees to now (T4) */
 }
 
 void weft_block_enter(void)

@@ -153,8 +153,9 @@ static void after_wait(struct w_m *m, struct w_g *prev, void *arg)
 /* Nobody else can end it: the lock needs no more than to be opened. */
 static void after_plain_wait(struct w_m *m, struct w_g *prev, void *arg)
 {
-    (void)m, (void)prev;
-    w_chan_unlock(arg);
+    weft_chan *ch = arg;
+    (void)prev;
+    w_bias_unlock(&ch->lock, m->p);
 }
 
 /* The wait was cut: out of the queue. */
@@ -243,12 +244,13 @@ static inline __attribute__((always_inline)) int send(weft_chan *ch, const void 
     if (unlikely(value == NULL && ch->elem > 0))
         return -EINVAL;
     struct w_g *g = w_call_begin();
-    w_chan_lock(ch);
+    struct w_p *p = w_my_p();
+    w_bias_lock(&ch->lock, p);
     int r = send_locked(ch, value, &wake);
     if (r == W_WOULD_WAIT && wait) {
         r = wait_locked(ch, &ch->sendq, g, (void *)value, W_REASON_SEND);
     } else {
-        w_chan_unlock(ch);
+        w_bias_unlock(&ch->lock, p);
         wake_if(wake);
     }
     w_call_end(g);
@@ -261,12 +263,13 @@ static inline __attribute__((always_inline)) int recv(weft_chan *ch, void *value
     if (unlikely(ch == NULL))
         return never_ready(wait);
     struct w_g *g = w_call_begin();
-    w_chan_lock(ch);
+    struct w_p *p = w_my_p();
+    w_bias_lock(&ch->lock, p);
     int r = recv_locked(ch, value, &wake);
     if (r == W_WOULD_WAIT && wait) {
         r = wait_locked(ch, &ch->recvq, g, value, W_REASON_RECV);
     } else {
-        w_chan_unlock(ch);
+        w_bias_unlock(&ch->lock, p);
         wake_if(wake);
     }
     w_call_end(g);
@@ -294,29 +297,30 @@ int weft_try_recv(weft_chan *ch, void *value)
 }
 
 /* The claimed ones' variables are zeroed here: when they run the channel, which knows the size, may be gone. */
-static struct w_waiter *close_locked(weft_chan *ch)
+static void close_locked(weft_chan *ch, struct w_claimed *c)
 {
-    struct w_waiter *receivers = w_waitq_take_all(&ch->recvq, -EPIPE);
-    struct w_waiter *senders = w_waitq_take_all(&ch->sendq, -EPIPE);
-    struct w_waiter **end = &receivers;
-    for (; *end != NULL; end = &(*end)->next)
-        if ((*end)->value != NULL)
-            memset((*end)->value, 0, ch->elem);
-    *end = senders;
-    return receivers;
+    struct w_waiter *w;
+    while ((w = w_waitq_take(&ch->recvq)) != NULL) {
+        if (w->value != NULL)
+            memset(w->value, 0, ch->elem);
+        w_claimed_add(c, w, -EPIPE);
+    }
+    w_waitq_take_all(&ch->sendq, -EPIPE, c);
+    st_relaxed(&ch->closed, true); /* relaxed: under the lock */
 }
 
 int weft_close(weft_chan *ch)
 {
     if (ch == NULL)
         return -EINVAL;
+    struct w_claimed c = {0};
     struct w_g *g = w_call_begin();
     w_chan_lock(ch);
     bool closed = ld_relaxed(&ch->closed);
-    struct w_waiter *wake = closed ? NULL : close_locked(ch);
-    st_relaxed(&ch->closed, true); /* relaxed: under the lock */
+    if (!closed)
+        close_locked(ch, &c);
     w_chan_unlock(ch);
-    w_wake_all(wake);
+    w_wake_all(&c);
     w_call_end(g);
     return closed ? -EPIPE : 0;
 }

@@ -2,12 +2,6 @@
 /* What every goroutine is doing, as text. */
 #include "scope.h"
 
-/* Its scope is over and it is not waiting for the others of it to end. */
-static bool ignores_the_end(const struct w_g *g, enum w_state state)
-{
-    return g->scope != NULL && w_scope_over(g->scope) != 0 && !(state == W_WAITING && g->reason == W_REASON_SCOPE);
-}
-
 static void print_head(int fd, const struct w_g *g)
 {
     enum w_state state = ld_relaxed(&g->state);
@@ -19,9 +13,9 @@ static void print_head(int fd, const struct w_g *g)
         w_say_to(fd, ": %s %p", w_reason_name(g->reason), g->waits_on);
     if (state == W_WAITING || state == W_BLOCKED)
         w_say_to(fd, ", %ld ms", (long)((w_now() - g->since) / WEFT_MSEC));
-    if (ignores_the_end(g, state))
-        w_say_to(fd, ", goes on though its scope was cancelled %ld ms ago",
-                 (long)((w_now() - g->scope->over_at) / WEFT_MSEC));
+    int64_t since = w_goes_on_since(g);
+    if (since >= 0)
+        w_say_to(fd, ", goes on though its scope was cancelled %ld ms ago", (long)((w_now() - since) / WEFT_MSEC));
     w_say_to(fd, "]\n    entry ");
     w_print_symbol(fd, (const void *)w_member_fn(g));
     if (g->started_at != NULL) {

@@ -124,6 +124,24 @@ void w_foreign_wake(struct w_g *g)
     w_futex_wake(&f->woken, 1);
 }
 
+/* Linked by `link`, foreign threads among goroutines. */
+void w_wake_several(struct w_g *first)
+{
+    struct w_g *ours = NULL, **end = &ours, *next;
+    for (struct w_g *g = first; g != NULL; g = next) {
+        next = g->link;
+        if (g->flags & W_G_FOREIGN) {
+            w_foreign_wake(g);
+        } else {
+            *end = g;
+            end = &g->link;
+        }
+    }
+    *end = NULL;
+    struct w_m *m = w_m();
+    w_enqueue_all(m != NULL ? m->p : NULL, ours);
+}
+
 /* ---- begin and end of a run ------------------------------------------------------------------------------------- */
 
 void w_foreign_let_in(void)

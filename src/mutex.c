@@ -23,8 +23,10 @@
  * Every running thread executes a fence during the membarrier. If the unlock's store comes before its thread's fence, the waiter
  * sees it. If it comes after, so does its load, which sees light = 0: it comes to the bucket, waits for the guard, that is, until the
  * waiter is in the queue, and wakes it. There it knows the mutex by its address alone, and touches it only if the bucket lists
- * it: then somebody waits for it, and it is alive (MX2). While light is 0, unlocks swap the whole word and so see WAITERS. The bucket becomes light
- * again after CALM unlocks without a waiter: staying heavy costs each of them 7 ns, the membarrier up to 15 us.
+ * it: then somebody waits for it, and it is alive (MX2). tests/model/mutex.pml checks this with store buffers.
+ *
+ * While light is 0, unlocks swap the whole word and so see WAITERS. The bucket becomes light again after so many unlocks without
+ * a waiter, twice as many each time: one that stays heavy costs each unlock 7 ns, a membarrier costs 4 to 15 us.
  * At first, and for ever where there is no membarrier, no bucket is light.
  *
  * Invariants:
@@ -40,10 +42,14 @@
 #include "waiter.h"
 
 enum { LOCKED = 1, LOCK_BYTE = 255, WAITERS = 1 << 8, WOKEN = 1 << 9 };
-enum { AWAKE, OWNER };           /* what a waiter is told */
-enum { BUCKETS = 256 };          /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
-enum { CALM = 2048 };            /* times 7 ns is a membarrier */
-enum { SPINS = 4, PAUSES = 30 }; /* Go's: 5 us, a quarter of what waking a thread costs */
+enum { AWAKE, OWNER }; /* what a waiter is told */
+enum {
+    BUCKETS = 256,       /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
+    CALM = 2048,         /* unlocks: times 7 ns is a membarrier */
+    MOST_CALM = 1 << 16, /* a membarrier each so many costs them 0.2 ns */
+    SPINS = 4,           /* Go's: 5 us in all, a quarter of what waking a thread costs */
+    PAUSES = 30,
+};
 static const int64_t STARVES = WEFT_MSEC; /* Go's */
 
 unsigned char weft_light_[BUCKETS];
@@ -53,7 +59,8 @@ struct bucket {
     _Alignas(W_CACHE_LINE) struct w_spin guard;
     uint32_t run;          /* that filled the list; guard */
     weft_mutex *contended; /* mutexes with waiters, linked by next_; guard */
-    _Atomic uint32_t calm; /* about how many unlocks since the last waiter came; atomic, may lose some */
+    int32_t patience;      /* so many unlocks without a waiter make it light; guard */
+    _Atomic int32_t left;  /* of them, about; atomic, some may be lost */
 };
 
 static struct bucket buckets[BUCKETS];
@@ -99,12 +106,13 @@ static void list_locked(struct bucket *b, weft_mutex *mu)
 {
     mu->next_ = b->contended;
     b->contended = mu;
-    st_relaxed(&b->calm, 0);
-    if (ld_relaxed(light(mu)) == 0)
-        return;
-    st_relaxed(light(mu), 0); /* relaxed: the membarrier orders it */
-    if (w_membarrier() != 0)
-        w_nap(WEFT_MSEC); /* somebody has forbidden it since: no store stays in a processor that long */
+    if (ld_relaxed(light(mu)) != 0) {
+        st_relaxed(light(mu), 0); /* relaxed: the membarrier orders it */
+        if (w_membarrier() != 0)
+            w_nap(WEFT_MSEC); /* somebody has forbidden it since: no store stays in a processor that long */
+        b->patience = b->patience < CALM ? CALM : b->patience < MOST_CALM ? b->patience * 2 : MOST_CALM;
+    }
+    st_relaxed(&b->left, b->patience);
 }
 
 static void unlist_locked(struct bucket *b, weft_mutex *mu)
@@ -136,9 +144,10 @@ static __attribute__((noinline)) void become_light(const weft_mutex *mu)
 {
     struct w_g *g = w_call_begin();
     struct bucket *b = lock_bucket(mu);
-    st_relaxed(&b->calm, 0);
     if (b->contended == NULL && can_be_light())
         st_relaxed(light(mu), 1); /* relaxed: who unlocks may see it late */
+    else
+        st_relaxed(&b->left, CALM); /* not yet, or never: then this is 0.1 ns an unlock */
     w_spin_unlock(&b->guard);
     w_call_end(g);
 }
@@ -151,10 +160,10 @@ static void calm_down(const weft_mutex *mu)
     static __thread uint32_t unlocks __attribute__((tls_model("initial-exec")));
     if (likely(++unlocks % STRIDE != 0))
         return;
-    _Atomic uint32_t *calm = &buckets[weft_bucket_(mu)].calm;
-    uint32_t n = ld_relaxed(calm) + STRIDE;
-    st_relaxed(calm, n);
-    if (n >= CALM && ld_relaxed(light(mu)) == 0)
+    _Atomic int32_t *left = &buckets[weft_bucket_(mu)].left;
+    int32_t n = ld_relaxed(left) - STRIDE;
+    st_relaxed(left, n);
+    if (n <= 0 && ld_relaxed(light(mu)) == 0)
         become_light(mu);
 }
 
@@ -293,7 +302,7 @@ static bool spin(weft_mutex *mu, const struct waiting *self)
 static bool announce_locked(struct bucket *b, weft_mutex *mu, const struct waiting *self)
 {
     uint32_t s = ld_relaxed(word(mu)), clear = self->woken ? WOKEN : 0;
-    if (unlikely(w_waitq_stale(queue(mu))) && s & (WAITERS | WOKEN))
+    if (unlikely(queue(mu)->run != b->run) && s & (WAITERS | WOKEN))
         s = atomic_fetch_and_explicit(word(mu), LOCK_BYTE, memory_order_relaxed) & LOCK_BYTE; /* relaxed: the guard's */
     bool listed = s & WAITERS;
     if (!listed)
@@ -475,10 +484,11 @@ void weft_cond_broadcast(weft_cond *cond)
     if (nobody_waits(cond))
         return;
     struct w_waitq *q = w_waitq_of(&cond->waiters_);
+    struct w_claimed c = {0};
     struct w_g *g = w_call_begin();
     w_spin_lock(&q->guard);
-    struct w_waiter *w = w_waitq_take_all(q, 0);
+    w_waitq_take_all(q, 0, &c);
     w_spin_unlock(&q->guard);
-    w_wake_all(w);
+    w_wake_all(&c);
     w_call_end(g);
 }

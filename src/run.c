@@ -12,6 +12,7 @@
 #include "timer.h"
 #include "weft_internal.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const int64_t GRACE = 100 * WEFT_MSEC;
@@ -173,6 +174,54 @@ static void finish(void)
     }
 }
 
+/* ---- memory that goes with the run ------------------------------------------------------------------------------ */
+
+/* What a goroutine has on the heap while it waits: it may be discarded. */
+struct piece {
+    struct piece *prev, *next;
+    max_align_t memory[];
+};
+
+static struct {
+    struct w_spin lock;
+    struct piece *first; /* lock */
+} pieces;
+
+void *w_run_alloc(size_t size)
+{
+    struct piece *p = malloc(sizeof *p + size);
+    if (p == NULL)
+        return NULL;
+    w_spin_lock(&pieces.lock);
+    p->prev = NULL;
+    p->next = pieces.first;
+    if (p->next != NULL)
+        p->next->prev = p;
+    pieces.first = p;
+    w_spin_unlock(&pieces.lock);
+    return p->memory;
+}
+
+void w_run_free(void *memory)
+{
+    struct piece *p = (struct piece *)(void *)((char *)memory - offsetof(struct piece, memory));
+    w_spin_lock(&pieces.lock);
+    if (p->prev != NULL)
+        p->prev->next = p->next;
+    else
+        pieces.first = p->next;
+    if (p->next != NULL)
+        p->next->prev = p->prev;
+    w_spin_unlock(&pieces.lock);
+    free(p);
+}
+
+static void free_pieces(void)
+{
+    while (pieces.first != NULL)
+        w_run_free(pieces.first->memory);
+}
+
 /* ---- the beginning ---------------------------------------------------------------------------------------------- */
 
 static uint64_t any_seed(void)
@@ -216,6 +265,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.idle_p_count, 0);
     st_relaxed(&w_sched.spinning, 0);
     st_relaxed(&w_sched.attentive, false);
+    st_relaxed(&w_sched.timely, false);
     st_relaxed(&w_sched.m_wanted, false);
     st_relaxed(&w_sched.monitor_asleep, false);
     w_sched.stuck_since = 0;
@@ -276,6 +326,7 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
 restore_handlers:
     w_overflow_done();
 free_all:
+    free_pieces();
     w_gs_free();
     w_ps_free();
     w_stacks_free();

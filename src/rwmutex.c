@@ -48,18 +48,17 @@ static bool try_locked(weft_rwmutex *rw, int64_t kind)
 static void let_in_locked(weft_rwmutex *rw)
 {
     struct w_waitq *q = queue(rw);
-    struct w_waiter *first = NULL, **end = &first, *w;
+    struct w_claimed c = {0};
+    struct w_waiter *w;
     while ((w = w_waitq_first(q)) != NULL && open_to(rw, w->n)) {
         w_waitq_remove(w);
         if (!w_claim(w))
             continue;
         own_locked(rw, w->n);
-        *end = w;
-        end = &w->next;
+        w_claimed_add(&c, w, 0);
     }
-    *end = NULL;
     w_spin_unlock(&q->guard); /* the last touch: rw may be gone */
-    w_wake_all(first);
+    w_wake_all(&c);
 }
 
 static int lock(weft_rwmutex *rw, int64_t kind, enum w_reason reason)

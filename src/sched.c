@@ -118,8 +118,8 @@ void w_p_release(struct w_p *p)
     w_p_idle_locked(p);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
-    if (ld_relaxed(&p->timers.next) < ld_relaxed(&w_sched.keeper_until))
-        w_wake_one(); /* nobody wakes up for its timers: the M that finds no work will */
+    if (w_timers_next() < ld_relaxed(&w_sched.keeper_until))
+        w_wake_one(); /* nobody wakes up for the first of the timers: the M that finds no work will */
 }
 
 /* ---- putting goroutines into queues ----------------------------------------------------------------------------- */
@@ -336,6 +336,14 @@ static bool timers_due(struct w_p *p)
     return next != WEFT_NEVER && next <= w_now();
 }
 
+/* One from the global queue, or from the ring where a hand-off would go first; each of the two has every second turn. */
+static struct w_g *fair_turn(struct w_p *p)
+{
+    bool ring_first = p->picks / FAIR_TURN % 2 == 0 && ld_relaxed(&p->slot) != NULL && p->slot_kind == W_HANDOFF;
+    struct w_g *g = ring_first ? w_runq_get(&p->runq) : w_globq_get(p, 1);
+    return g != NULL || !ring_first ? g : w_globq_get(p, 1);
+}
+
 /* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: its timers are. */
 static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
 {
@@ -344,7 +352,16 @@ static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
     if (p->picks % FAIR_TURN != 0)
         return NULL;
     *due = timers_due(p);
-    return *due ? NULL : w_globq_get(p, 1);
+    return *due ? NULL : fair_turn(p);
+}
+
+/* On the M's own stack: the turn that w_pick left to us because timers are due. */
+static struct w_g *timers_turn(struct w_p *p)
+{
+    if (p->picks % FAIR_TURN != 0 || !timers_due(p))
+        return NULL;
+    w_timers_run(p, p, w_now());
+    return fair_turn(p);
 }
 
 /* The next one from this P's own queues. NULL: there is none, or its timers are due: w_find runs them, on the M's own stack,
@@ -623,8 +640,8 @@ struct w_g *w_find(struct w_m *m)
             w_m_stop_pinned(m, g);
             continue;
         }
-        if (g != NULL || (g = w_pick(m->p)) != NULL || (g = pick_here(m->p)) != NULL || (g = steal_work(m)) != NULL ||
-            (g = go_idle(m)) != NULL)
+        if (g != NULL || (g = timers_turn(m->p)) != NULL || (g = w_pick(m->p)) != NULL ||
+            (g = pick_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

@@ -35,6 +35,7 @@ struct w_member {
     struct w_g *g;                /* constant once it is in the list */
     weft_fn *fn;                  /* constant */
     void *arg;                    /* constant */
+    bool foreign;                 /* the scope is a foreign thread's; constant */
 };
 
 struct w_value {
@@ -74,10 +75,10 @@ static void cut_into(struct w_g **list, struct w_g *g)
     *list = g;
 }
 
-/* false: it was over already, and so are all below it (SC1). */
+/* false: it was over already, and so are all below it (SC1); or its last member has ended, and it is being closed. */
 static bool mark_locked(struct w_scope *s, int err, struct w_g **cut)
 {
-    if (ld_relaxed(&s->err) != 0)
+    if (ld_relaxed(&s->err) != 0 || s->ended)
         return false;
     s->over_at = w_now();
     st_release(&s->err, err); /* [SC-2] over_at, and what the canceller did before */
@@ -130,7 +131,7 @@ static int64_t deadline_passed(struct w_timer *t)
 /* By the clock: the outermost whose time has come. */
 static void look_at_clock(struct w_scope *s)
 {
-    if (likely(s->deadline == WEFT_NEVER) || ld_relaxed(&s->err) != 0)
+    if (likely(s->deadline == WEFT_NEVER) || ld_relaxed(&s->err) != 0 || !from_this_run(s))
         return;
     int64_t now = w_now();
     if (now < s->deadline)
@@ -236,7 +237,7 @@ static int start(struct w_g *g, struct w_scope *s, weft_fn *fn, void *arg, void 
     struct w_member *m = malloc(sizeof *m);
     if (m == NULL)
         return -ENOMEM;
-    *m = (struct w_member){.scope = s, .fn = fn, .arg = arg};
+    *m = (struct w_member){.scope = s, .fn = fn, .arg = arg, .foreign = s->opener->flags & W_G_FOREIGN};
     r = w_g_start_member(p_of(g), s, member_main, m, site);
     if (r != 0)
         free(m);
@@ -268,6 +269,7 @@ static void leave(struct w_member *m)
         m->next->prev = m->prev;
     struct w_waiter *closer = s->members == NULL ? s->closer : NULL;
     bool wake = closer != NULL && w_claim(closer);
+    s->ended = wake;
     w_spin_unlock(&s->lock);
     if (wake)
         w_wake(closer);
@@ -292,6 +294,8 @@ static void link_to_parent(struct w_scope *s)
 {
     struct w_scope *parent = s->parent;
     w_spin_lock(&parent->lock);
+    if (!from_this_run(parent))
+        parent->children = NULL; /* a foreign thread's; the others were discarded with their run */
     s->next = parent->children;
     if (s->next != NULL)
         s->next->prev = s;
@@ -357,19 +361,22 @@ static void after_close(struct w_m *m, struct w_g *prev, void *arg)
     w_spin_unlock(&s->lock);
 }
 
-/* The end of the run may cut a foreign thread here: the members are gone then as well. */
-static void wait_for_members(struct w_g *g, struct w_scope *s)
+/* 0: the last member has ended. -ECANCELED: of a foreign thread, they were discarded with the run. */
+static int wait_for_members(struct w_g *g, struct w_scope *s)
 {
     struct closing self;
     w_spin_lock(&s->lock);
     if (s->members == NULL || !from_this_run(s)) {
+        int r = s->members == NULL ? 0 : -ECANCELED;
         w_spin_unlock(&s->lock);
-        return;
+        look_at_clock(s);
+        return r;
     }
     w_wait_init(&self.wait, g, W_NO_CUT);
     w_waiter_init(&self.node, &self.wait, NULL, 0);
     s->closer = &self.node;
     w_wait_sleep(&self.wait, after_close, s, W_REASON_SCOPE, s, NULL);
+    return self.wait.won != NULL ? 0 : -ECANCELED;
 }
 
 static void free_values(struct w_scope *s)
@@ -388,14 +395,14 @@ static int close_scope(struct w_g *g, struct w_scope *s)
         w_fatal("weft_scope_close of a scope that is not the caller's innermost");
     if (s->opener != g)
         w_fatal("weft_scope_close by another than its opener");
-    wait_for_members(g, s);
-    look_at_clock(s);
+    int lost = wait_for_members(g, s);
     w_timer_stop(&s->timer);
     if (s->parent != NULL)
         unlink_from_parent(s);
     free_values(s);
     g->scope = s->parent;
-    return ld_acquire(&s->err); /* [SC-2] */
+    int err = ld_acquire(&s->err); /* [SC-2] */
+    return err != 0 ? err : lost;
 }
 
 int weft_scope_close(weft_scope *scope)
@@ -471,11 +478,27 @@ void *weft_local_get(const void *key)
 
 /* ---- the end of a run ------------------------------------------------------------------------------------------- */
 
+/* The scope that it was started in. Its opener may have left that one meanwhile, if it is a foreign thread, and only then. */
+static struct w_scope *home(const struct w_g *g)
+{
+    return g->flags & W_G_MEMBER ? ((struct w_member *)g->arg)->scope : NULL;
+}
+
 /* g is discarded: what it had on the heap goes with it. */
 void w_scope_discard(struct w_g *g)
 {
-    for (struct w_scope *s = g->scope; s != NULL && s->opener == g; s = s->parent)
+    for (struct w_scope *s = g->scope; s != home(g); s = s->parent)
         free_values(s);
     if (g->flags & W_G_MEMBER)
         free(g->arg);
+}
+
+/* Its scope is over, for so long, and it goes on; -1: it does not. Nothing may run meanwhile. */
+int64_t w_goes_on_since(const struct w_g *g)
+{
+    struct w_scope *s = g->scope;
+    if (s == NULL || (s == home(g) && ((struct w_member *)g->arg)->foreign) || w_scope_over(s) == 0)
+        return -1;
+    bool closing = ld_relaxed(&g->state) == W_WAITING && g->reason == W_REASON_SCOPE;
+    return closing ? -1 : s->over_at;
 }

@@ -21,6 +21,7 @@ struct w_scope {
     int64_t over_at;                        /* when `err` was set; lock */
     _Atomic int err;                        /* 0, or why it is over; set once, under lock */
     struct w_spin lock;
+    bool ended;   /* the last member has ended while it was being closed: nothing counts any more; lock */
     uint32_t run; /* that it was opened in; constant */
 };
 _Static_assert(sizeof(struct w_scope) <= sizeof(weft_scope), "the header keeps room for it");
@@ -38,6 +39,7 @@ bool w_cut(struct w_g *g);                            /* if it is in a wait that
 int w_member_join(struct w_member *m, struct w_g *g); /* its G is made; the error of a scope that is over */
 void w_scope_left(struct w_g *g);                     /* it ends */
 void w_scope_discard(struct w_g *g);                  /* it is discarded with its run */
-weft_fn *w_member_fn(const struct w_g *g);            /* what it was started with, member or not */
+int64_t w_goes_on_since(const struct w_g *g);
+weft_fn *w_member_fn(const struct w_g *g); /* what it was started with, member or not */
 
 #endif

@@ -318,11 +318,12 @@ static __attribute__((noinline)) int select_few(struct w_g *g, weft_case *cases,
 
 static __attribute__((noinline)) int select_many(struct w_g *g, weft_case *cases, uint32_t n, bool wait)
 {
-    void *memory = malloc(bytes_for(n));
+    bool foreign = g->flags & W_G_FOREIGN; /* never discarded, and perhaps outside a run */
+    void *memory = foreign ? malloc(bytes_for(n)) : w_run_alloc(bytes_for(n));
     if (memory == NULL)
         return -ENOMEM;
     int r = select_in(g, cases, n, wait, memory);
-    free(memory);
+    (foreign ? free : w_run_free)(memory);
     return r;
 }
 

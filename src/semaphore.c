@@ -36,18 +36,17 @@ static bool try_locked(weft_sem *sem, int64_t n)
 static void serve_locked(weft_sem *sem)
 {
     struct w_waitq *q = queue(sem);
-    struct w_waiter *first = NULL, **end = &first, *w;
+    struct w_claimed c = {0};
+    struct w_waiter *w;
     while ((w = w_waitq_first(q)) != NULL && w->n <= sem->permits_) {
         w_waitq_remove(w);
         if (!w_claim(w))
             continue;
         sem->permits_ -= w->n;
-        *end = w;
-        end = &w->next;
+        w_claimed_add(&c, w, 0);
     }
-    *end = NULL;
     w_spin_unlock(&q->guard); /* the last touch: sem may be gone */
-    w_wake_all(first);
+    w_wake_all(&c);
 }
 
 int weft_sem_acquire(weft_sem *sem, int64_t n)
@@ -116,10 +115,11 @@ static void run_locked(weft_once *once, struct w_g *g, weft_fn *fn, void *arg)
     fn(arg);
     g = w_call_begin();
     w_spin_lock(&q->guard);
-    struct w_waiter *w = w_waitq_take_all(q, 0);
+    struct w_claimed c = {0};
+    w_waitq_take_all(q, 0, &c);
     st_release(state(once), DONE); /* [ON-1] what fn did */
     w_spin_unlock(&q->guard);      /* the last touch: once may be gone */
-    w_wake_all(w);
+    w_wake_all(&c);
 }
 
 /* A foreign thread's G has no number of its own, but is its own; a goroutine's may have been somebody else's before. */

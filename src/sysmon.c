@@ -110,7 +110,10 @@ static void look_at_p(struct look *l, struct w_p *p)
 static void look_for_threads(int64_t now)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    bool stuck = ld_relaxed(&w_sched.m_wanted) && w_sched.busy_ps == 0;
+    bool wanted = ld_relaxed(&w_sched.m_wanted) && w_sched.busy_ps == 0;
+    bool stuck = wanted && (ld_relaxed(&w_sched.globq.len) > 0 || w_ps_have_work());
+    if (wanted && !stuck)
+        st_relaxed(&w_sched.m_wanted, false); /* other threads have done the work */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (!stuck)
         w_sched.stuck_since = 0;
@@ -195,8 +198,10 @@ static int64_t longest(bool idle, bool memory_left, bool timers)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
+    bool often = now || before || (timers && !idle);
     st_relaxed(&w_sched.attentive, now);
-    if (now || before || (timers && !idle))
+    st_relaxed(&w_sched.timely, often);
+    if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
         return at_most(MAX_DELAY, w_sched.quantum);

@@ -280,9 +280,10 @@ int64_t w_timers_next(void)
 
 /* ---- sleeping --------------------------------------------------------------------------------------------------- */
 
+/* Who sleeps for ever is asleep all the same, and not in a deadlock: it has a timer. */
 static int64_t time_after(int64_t now, int64_t ns)
 {
-    return ns > WEFT_NEVER - now ? WEFT_NEVER : now + ns;
+    return ns >= WEFT_NEVER - now ? WEFT_NEVER - 1 : now + ns;
 }
 
 struct nap {

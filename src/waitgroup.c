@@ -79,27 +79,18 @@ static void store_first(weft_wg *wg, struct w_waiter *w)
     st_release(list(wg), w); /* [WG-3] the node, and run_ */
 }
 
-/* Those whose wait could be claimed, linked by `next`. */
-static struct w_waiter *claim_all_locked(weft_wg *wg)
-{
-    struct w_waiter *first = NULL, *next;
-    for (struct w_waiter *w = first_locked(wg); w != NULL; w = next) {
-        next = w->next;
-        w->linked = false;
-        if (w_claim(w)) {
-            w->next = first;
-            first = w;
-        }
-    }
-    return first;
-}
-
 static void wake_all_locked(weft_wg *wg)
 {
-    struct w_waiter *w = claim_all_locked(wg);
+    struct w_claimed c = {0};
+    for (struct w_waiter *w = first_locked(wg), *next; w != NULL; w = next) {
+        next = w->next;
+        w->linked = false;
+        if (w_claim(w))
+            w_claimed_add(&c, w, 0);
+    }
     st_relaxed(list(wg), NULL); /* relaxed: under the lock */
     unlock(wg, WAITERS);
-    w_wake_all(w);
+    w_wake_all(&c);
 }
 
 /* The one that ends the wait takes the lock in the same step, if it sees in time that it is the one. */
@@ -204,8 +195,8 @@ static void unlock_empty(weft_wg *wg)
             return;
     st_relaxed(list(wg), &nobody);
     unlock(wg, 0);
-    for (uint32_t i = 0; ld_relaxed(word(wg)) & WAITERS; i++) /* until he is gone: then it may be used anew */
-        w_back_off(i);
+    for (uint32_t i = 0; ld_relaxed(word(wg)) & WAITERS && ld_relaxed(list(wg)) == &nobody; i++)
+        w_back_off(i); /* until he has come: then it may be used anew */
 }
 
 /* Until the one who enlists it is done with the frame. */

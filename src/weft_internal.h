@@ -274,6 +274,7 @@ struct w_sched {
     _Atomic uint32_t spinning;                     /* Ms that look for work on behalf of all */
     _Atomic bool stopping;                         /* set once, under lock */
     _Atomic bool attentive;                        /* the monitor looks at least every W_ATTENTIVE ns */
+    _Atomic bool timely;                           /* likewise, for the sake of timers (T4) */
     bool hiding;                /* goroutines may wait in slots: the monitor could get them out; constant */
     _Atomic bool m_wanted;      /* a thread could not be made: the monitor tries again */
     _Atomic int64_t coarse_now; /* the monitor's last look at the clock */
@@ -428,6 +429,8 @@ void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebod
 /* ---- sysmon.c, run.c -------------------------------------------------------------------------------------------- */
 
 enum { W_ATTENTIVE = 1000000 };
+void *w_run_alloc(size_t size); /* memory that is given back when the run ends, if not before; NULL: none */
+void w_run_free(void *memory);
 void w_monitor(void);
 void w_monitor_wake(void);
 void w_stop(int result);
@@ -442,6 +445,7 @@ struct w_g *w_foreign_begin(void); /* likewise, but runtime or not; the G that s
 void w_foreign_leave(void);        /* ends either */
 void w_foreign_sleep(struct w_wait *wait, w_after *after, void *arg, const struct w_timer *timer);
 void w_foreign_wake(struct w_g *g);
+void w_wake_several(struct w_g *first);
 void w_foreign_let_in(void);
 void w_foreign_shut_out(void);
 uint64_t *w_foreign_rng(void);

@@ -5,6 +5,7 @@
  */
 #include "stress.h" /* first: chans.h looks for it */
 #include "chans.h"
+#include <sched.h>
 
 /* ---- many producers, many consumers ----------------------------------------------------------------------------- */
 
@@ -176,6 +177,11 @@ CASE(what_is_sent_comes_out_among_foreign_threads)
 CASE(what_is_sent_comes_out_although_waits_are_cut)
 {
     on_each_procs(fair_main, &(struct fair){.each = 500, .cut = true});
+}
+
+CASE(what_is_sent_comes_out_although_waits_of_foreign_threads_are_cut)
+{
+    on_each_procs(fair_main, &(struct fair){.each = 100, .threads = 2, .cut = true});
 }
 
 CASE(what_is_sent_comes_out_with_cuts_and_changes_together)
@@ -408,6 +414,121 @@ CASE(two_selects_meet_each_other)
 {
     for (int threads = 0; threads <= 2; threads++)
         EACH_PROCS(p) CHECK_EQ(run_on(p, duel_main, &threads), 0);
+}
+
+/* ---- at the same moment ----------------------------------------------------------------------------------------- */
+
+static int close_it(weft_chan *ch)
+{
+    return weft_close(ch);
+}
+
+static int put_7(weft_chan *ch)
+{
+    return put(ch, 7);
+}
+
+static int try_put_7(weft_chan *ch)
+{
+    return try_put(ch, 7);
+}
+
+static int select_from(weft_chan *ch)
+{
+    int v = -1;
+    weft_case cases[] = {WEFT_RECV(NULL, NULL), WEFT_RECV(ch, &v)};
+    int at = weft_select(cases, 2);
+    return at == 1 ? taken(cases[1].err, v) : at;
+}
+
+/* Two calls on a new channel, whichever comes first: what they give adds up to the same, and leaves the same. */
+static const struct pair {
+    int (*call[2])(weft_chan *);
+    int capacity, filled, sum, left;
+} PAIRS[] = {
+    {{close_it, take}, 0, 0, -EPIPE, 0},
+    {{close_it, put_7}, 0, 0, -EPIPE, 0},
+    {{close_it, close_it}, 1, 1, -EPIPE, 1},
+    {{close_it, select_from}, 3, 0, -EPIPE, 0},
+    {{put_7, put_7}, 2, 0, 0, 2},
+    {{take, take}, 2, 2, 14, 0},
+    {{try_put_7, try_put_7}, 1, 0, -EAGAIN, 1},
+    {{try_take, try_take}, 1, 1, 7 - EAGAIN, 0},
+    {{put_7, take}, 0, 0, 7, 0},
+    {{put_7, select_from}, 0, 0, 7, 0},
+    {{put_7, take}, 1, 1, 7, 1},
+};
+enum { PAIRS_COUNT = sizeof PAIRS / sizeof PAIRS[0] };
+
+struct duet {
+    const struct pair *pair;
+    weft_chan *ch;
+    int result;
+    _Atomic int begun, ended; /* rounds; begun is -1 after the last */
+};
+
+/* Fast if the other one has a core of its own. */
+static void await(_Atomic int *at, int than)
+{
+    for (int i = 0; *at == than; i++) {
+        if (i < 200) {
+            w_pause();
+        } else {
+            weft_yield();
+            sched_yield();
+        }
+    }
+}
+
+static void second_voice(void *arg, int number)
+{
+    struct duet *d = arg;
+    (void)number;
+    for (int i = 0; await(&d->begun, i), d->begun >= 0; i++) {
+        d->result = d->pair->call[1](d->ch);
+        d->ended++;
+    }
+}
+
+static void sing(struct duet *d, int rounds, uint64_t *rng)
+{
+    int64_t until = weft_now() + WEFT_SEC / 8; /* where there is one core only it takes long */
+    for (int i = 0; i < rounds && weft_now() < until; i++) {
+        int left = 0;
+        d->ch = ints((size_t)d->pair->capacity);
+        for (int k = 0; k < d->pair->filled; k++)
+            CHECK_EQ(put(d->ch, 7), 0);
+        d->begun++;
+        for (volatile uint32_t k = check_random(rng) % 256; k > 0; k--)
+            ;
+        int result = d->pair->call[0](d->ch);
+        await(&d->ended, d->begun - 1);
+        CHECK_EQ(result + d->result, d->pair->sum);
+        while (try_take(d->ch) >= 0)
+            left++;
+        CHECK_EQ(left, d->pair->left);
+        weft_chan_free(d->ch);
+    }
+}
+
+static void duets_main(void *arg)
+{
+    uint64_t rng = stress_stream(seed, 3);
+    for (int i = 0; i < 2 * PAIRS_COUNT; i++) {
+        struct duet d = {.pair = &PAIRS[i / 2]};
+        struct crew second = {.fn = second_voice, .arg = &d, .n = 1, .threads = i % 2};
+        crew_start(&second);
+        sing(&d, stress_scaled(10000), &rng);
+        d.begun = -1;
+        crew_wait(&second);
+    }
+    (void)arg;
+}
+
+CASE(calls_at_the_same_moment_come_one_after_the_other)
+{
+    seed = check_seed();
+    stress_run(2, seed, duets_main, NULL);
 }
 
 /* ---- crowds that are cancelled ---------------------------------------------------------------------------------- */

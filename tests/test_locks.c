@@ -931,19 +931,28 @@ static void do_it_in_a_scope_that_is_over(void *arg)
     CHECK_EQ(weft_scope_close(&s), -ECANCELED);
 }
 
+static void *do_it_in_a_scope_of_a_thread(void *arg)
+{
+    do_it_in_a_scope_that_is_over(arg);
+    return NULL;
+}
+
 static void once_cut_main(void *arg)
 {
     struct first f = {0};
+    pthread_t thread;
     (void)arg;
     CHECK_EQ(weft_go(do_it_slowly, &f), 0);
     CHECK(reaches(&f.calls, 1, 20));
     CHECK_EQ(weft_go(do_it_in_a_scope_that_is_over, &f), 0);
     CHECK(is_asleep(&f.who));
+    CHECK_EQ(pthread_create(&thread, NULL, do_it_in_a_scope_of_a_thread, &f), 0);
     let_others_run();
     CHECK_EQ(f.returned, 0);
     weft_sem_release(&f.go_on, 1);
-    CHECK(reaches(&f.returned, 2, 20));
+    CHECK(reaches(&f.returned, 3, 20));
     CHECK_EQ(f.calls, 1);
+    join_in_region(&thread, 1);
     CHECK(others_have_ended());
 }
 

@@ -494,18 +494,19 @@ static bool light(const weft_mutex *mu)
     return __atomic_load_n(&weft_light_[weft_bucket_(mu)], __ATOMIC_RELAXED) != 0;
 }
 
-/* After so many without a waiter an unlock is a plain store, where there is a membarrier. */
-static void calm_down(weft_mutex *mu)
-{
-    for (int i = 0; i < 5000; i++) {
-        CHECK_EQ(weft_lock(mu), 0);
-        weft_unlock(mu);
-    }
-}
-
 static bool can_be_light(void)
 {
     return !check_under_tsan() && w_membarrier_register() == 0;
+}
+
+/* After so many without a waiter an unlock is a plain store, where there is a membarrier. */
+static void calm_down(weft_mutex *mu)
+{
+    for (int i = 0; i < 200000 && !light(mu) && can_be_light(); i += 1000)
+        for (int j = 0; j < 1000; j++) {
+            CHECK_EQ(weft_lock(mu), 0);
+            weft_unlock(mu);
+        }
 }
 
 static void light_main(void *arg)
@@ -532,41 +533,73 @@ CASE(an_unlock_is_light_again_when_nobody_has_waited_for_long)
     EACH_PROCS(p) CHECK_EQ(run_on(p, light_main, NULL), 0);
 }
 
-/* A waiter comes at every possible moment of a light unlock. */
+/* The unlock has stored its 0 before the waiter comes, but is so slow that it looks at the bucket when the waiter sleeps. */
+static void late_unlock_main(void *arg)
+{
+    static struct cut c;
+    (void)arg;
+    c = (struct cut){0};
+    CHECK_EQ(weft_lock(&c.mu), 0);
+    CHECK_EQ(weft_go(lock_and_pass, &c), 0);
+    CHECK(is_asleep(&c.other));
+    __atomic_store_n((unsigned char *)&c.mu.state_, 0, __ATOMIC_RELEASE);
+    let_others_run();
+    CHECK_EQ(c.passed, 0);
+    weft_unlocked_late_(&c.mu);
+    CHECK(reaches(&c.passed, 1, 20));
+
+    weft_unlocked_late_(&c.mu); /* nobody waits */
+    CHECK_EQ(weft_try_lock(&c.mu), 0);
+    weft_unlocked_late_(&c.mu); /* somebody has it */
+    CHECK_EQ(weft_try_lock(&c.mu), -EAGAIN);
+    c.other = NULL;
+    CHECK_EQ(weft_go(lock_and_pass, &c), 0);
+    CHECK(is_asleep(&c.other));
+    weft_unlocked_late_(&c.mu); /* and somebody waits for it: for the one who has it to see to */
+    let_others_run();
+    CHECK_EQ(c.passed, 1);
+    weft_unlock(&c.mu);
+    CHECK(reaches(&c.passed, 2, 20));
+    CHECK(others_have_ended());
+}
+
+CASE(a_light_unlock_that_is_late_wakes_the_waiter)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, late_unlock_main, NULL), 0);
+}
+
+/* A waiter comes at about the time of the last of many light unlocks. */
 struct meeting {
     weft_mutex mu;
-    _Atomic int turn;
+    _Atomic int called, came;
     int rounds, count;
 };
 
 static void meet(void *arg)
 {
     struct meeting *m = arg;
-    for (int i = 0; i < m->rounds; i++) {
-        while (m->turn < i)
-            weft_yield();
-        spin_for(i % 30);
+    for (int i = 1; i <= m->rounds; i++) {
+        CHECK(reaches(&m->called, i, 20));
         CHECK_EQ(weft_lock(&m->mu), 0);
         m->count++;
         weft_unlock(&m->mu);
-        m->turn = -i - 1;
+        m->came = i;
     }
 }
 
 static void meeting_main(void *arg)
 {
-    struct meeting m = {.turn = -1, .rounds = scaled(1000)};
+    struct meeting m = {.rounds = scaled(200)};
     (void)arg;
     CHECK_EQ(weft_go(meet, &m), 0);
-    for (int i = 0; i < m.rounds; i++) {
+    for (int i = 1; i <= m.rounds; i++) {
         calm_down(&m.mu);
         CHECK_EQ(weft_lock(&m.mu), 0);
-        m.turn = i;
-        spin_for(i * 7 % 50);
+        m.called = i;
+        spin_for(3000 + i * 7919 % 3000); /* the other spins for some microseconds before it sleeps */
         m.count++;
         weft_unlock(&m.mu);
-        while (m.turn != -i - 1)
-            weft_yield();
+        CHECK(reaches(&m.came, i, 20));
     }
     CHECK_EQ(m.count, 2 * m.rounds);
     CHECK(others_have_ended());
@@ -575,6 +608,43 @@ static void meeting_main(void *arg)
 CASE(a_light_unlock_is_not_missed_by_the_first_waiter)
 {
     EACH_PROCS(p) CHECK_EQ(run_on(p, meeting_main, NULL), 0);
+}
+
+/* One that takes the lock again and again with light unlocks, and one that comes whenever they have become light. */
+static void come_and_go(void *arg)
+{
+    struct meeting *m = arg;
+    for (int i = 1; i <= m->rounds; i++) {
+        for (int j = 0; j < 10000 && !light(&m->mu) && can_be_light(); j++)
+            weft_yield();
+        CHECK_EQ(weft_lock(&m->mu), 0);
+        m->count++;
+        weft_unlock(&m->mu);
+        m->came = i;
+    }
+}
+
+static void hammer_main(void *arg)
+{
+    struct meeting m = {.rounds = scaled(200)};
+    int n = 0;
+    (void)arg;
+    CHECK_EQ(weft_go(come_and_go, &m), 0);
+    for (; m.came < m.rounds; n++) {
+        CHECK_EQ(weft_lock(&m.mu), 0);
+        m.count++;
+        spin_for(50);
+        weft_unlock(&m.mu);
+        if (n % 1000 == 0)
+            weft_yield();
+    }
+    CHECK_EQ(m.count, n + m.rounds);
+    CHECK(others_have_ended());
+}
+
+CASE(light_unlocks_go_on_while_waiters_come_and_go)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, hammer_main, NULL), 0);
 }
 
 enum { MANY = 2000 };
@@ -1081,6 +1151,8 @@ static void *wait_for_a_signal_that_never_comes(void *arg)
     begun++;
     int r = weft_cond_wait(&outlives_too, &outlives);
     CHECK(r == -ECANCELED || r == -EPERM);
+    CHECK_EQ(weft_try_lock(&outlives), -EAGAIN);
+    usleep(2000); /* the others come meanwhile */
     CHECK_EQ(weft_try_lock(&outlives), -EAGAIN);
     weft_unlock(&outlives);
     return NULL;

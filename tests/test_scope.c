@@ -263,6 +263,35 @@ CASE(a_deadline_that_passes_ends_the_scope)
     on_each_procs(deadline_main);
 }
 
+/* Nothing else happens: who is not woken by its deadline sleeps for ever. */
+static void time_out_often(void *arg)
+{
+    uint64_t rng = weft_id() * 0x9E3779B97F4A7C15ull;
+    for (int i = 0; i < scaled(3000); i++) {
+        weft_scope s = some_scope();
+        int64_t deadline = weft_now() + check_random(&rng) % 40000;
+        CHECK_EQ(weft_scope_open(&s, deadline), 0);
+        wait_till_timeout(&deadline);
+        CHECK_EQ(weft_scope_close(&s), -ETIMEDOUT);
+    }
+    weft_wg_done(arg);
+}
+
+static void often_main(void *arg)
+{
+    weft_wg wg = {0};
+    (void)arg;
+    weft_wg_add(&wg, 5);
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(weft_go(time_out_often, &wg), 0);
+    CHECK_EQ(weft_wg_wait(&wg), 0);
+}
+
+CASE(no_deadline_is_lost)
+{
+    on_each_procs(often_main);
+}
+
 static void first_main(void *arg)
 {
     (void)arg;

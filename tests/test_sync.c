@@ -239,6 +239,51 @@ CASE(foreign_threads_may_count_too)
     EACH_PROCS(p) CHECK_EQ(run_on(p, foreign_main, NULL), 0);
 }
 
+/* A foreign thread waits and another counts down while the run ends: the wait is cut, or let go, and nothing hangs. */
+struct ending {
+    weft_wg wg;
+    _Atomic bool go;
+    pthread_t waiter, counter;
+};
+
+static void *wait_to_the_end(void *arg)
+{
+    struct ending *e = arg;
+    int r = weft_wg_wait(&e->wg);
+    CHECK(r == 0 || r == -ECANCELED || r == -EPERM);
+    return NULL;
+}
+
+static void *count_at_the_end(void *arg)
+{
+    struct ending *e = arg;
+    while (!e->go)
+        ;
+    weft_wg_done(&e->wg);
+    return NULL;
+}
+
+static void ending_main(void *arg)
+{
+    struct ending *e = arg;
+    weft_wg_add(&e->wg, 1);
+    CHECK_EQ(pthread_create(&e->waiter, NULL, wait_to_the_end, e), 0);
+    CHECK_EQ(pthread_create(&e->counter, NULL, count_at_the_end, e), 0);
+    sleep_in_region(2);
+    e->go = true;
+}
+
+CASE(a_count_and_a_wait_of_foreign_threads_meet_the_end_of_the_run)
+{
+    for (int i = 0; i < scaled(100); i++) {
+        struct ending e = {.go = false};
+        CHECK_EQ(run_on(2, ending_main, &e), 0);
+        pthread_join(e.waiter, NULL);
+        pthread_join(e.counter, NULL);
+        CHECK_EQ(weft_wg_wait(&e.wg), 0);
+    }
+}
+
 /* ---- misuse ----------------------------------------------------------------------------------------------------- */
 
 static void go_below_zero(void *arg)

@@ -137,7 +137,7 @@ static void cut_it(void *arg)
 static void race_main(void *arg)
 {
     uint64_t rng = seed;
-    for (int i = 0; i < scaled(400); i++) {
+    for (int i = 0; i < scaled(1500); i++) {
         struct trial t;
         weft_scope s;
         uint32_t r = check_random(&rng);
@@ -195,7 +195,7 @@ static void pair_main(void *arg)
 {
     const struct kind *kind = arg;
     uint64_t rng = seed;
-    for (int i = 0; kind->in_turn && i < scaled(200); i++) {
+    for (int i = 0; kind->in_turn && i < scaled(600); i++) {
         struct pair p = {.second = 0};
         weft_scope s;
         trial_begin(&p.t, kind);

@@ -14,7 +14,6 @@
  * Broken on purpose, with -D:
  *   BROKEN_NO_MEMBARRIER    the first waiter does without
  *   BROKEN_LOOK_FIRST       a light unlock looks at the bucket before its store, and not after it
- *   BROKEN_LATE_LIST        the mutex is listed after the membarrier, when the lock was found to be held
  *   BROKEN_LATE_LIGHT       the bucket becomes heavy after the membarrier
  *   BROKEN_UNLISTED         a late unlock touches the mutex though it is not listed
  *   BROKEN_LIGHT_AT_ONCE    a bucket becomes light although it lists a mutex
@@ -60,7 +59,6 @@ inline drain(n) {
 }
 
 active proctype hardware() {
-    byte n;
 end:
     do
     :: atomic { buffer[0] -> drain(0) }
@@ -81,7 +79,9 @@ inline open_bucket() {
 }
 
 inline membarrier() {
-#ifndef BROKEN_NO_MEMBARRIER
+#ifdef BROKEN_NO_MEMBARRIER
+    skip
+#else
     i = 0;
     do
     :: atomic { i < NS -> drain(i); i++ }
@@ -92,9 +92,7 @@ inline membarrier() {
 }
 
 inline list_locked() {
-#if !defined(BROKEN_LATE_LIST)
     listed = true;
-#endif
     if
     :: light ->
 #ifndef BROKEN_LATE_LIGHT
@@ -355,12 +353,6 @@ again:  take(me); /* the end of its spinning */
             :: else
             fi
         };
-#ifdef BROKEN_LATE_LIST
-        if
-        :: !got -> listed = true
-        :: else
-        fi;
-#endif
         if
         :: got ->
             was_woken = false;

@@ -141,6 +141,19 @@ runs() {
     done
 }
 
+mutex() {
+    holds -O0 two_goroutines -DNS=2 -DROUNDS=3
+    holds -O0 two_goroutines_both_are_cut -DNS=2 -DROUNDS=3 -DCUTS=2
+    holds -O0 three_goroutines_two_are_cut -DCUTS=2
+    holds -O1 three_goroutines_that_come_again -DROUNDS=2 -DCUTS=1
+
+    for variant in NO_MEMBARRIER LOOK_FIRST LATE_LIGHT UNLISTED LIGHT_AT_ONCE LOOK_AFTER CUT_STAYS; do
+        caught $variant -DCUTS=1
+    done
+    caught WOKEN_STAYS -DROUNDS=2 -DCUTS=1
+    caught NOT_PASSED_ON -DROUNDS=2 -DCUTS=1
+}
+
 # lane FUNCTION...: one after the other, in a folder of their own
 lane() {
     mkdir "$dir/$1" && cd "$dir/$1" || exit 1
@@ -150,7 +163,7 @@ lane() {
     done >"$dir/$1.lines"
 }
 
-(lane wake runs) &
+(lane wake runs mutex) &
 lanes=$!
 (lane wait_ wg) &
 lanes="$lanes $!"
