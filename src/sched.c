@@ -344,29 +344,25 @@ static struct w_g *fair_turn(struct w_p *p)
     return g != NULL || !ring_first ? g : w_globq_get(p, 1);
 }
 
-/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: its timers are. */
-static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
+/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: its timers are, and the caller
+ * holds something that they could need. */
+static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool holding, bool *due)
 {
     if (p->picks % FRESH_TURN == 0 && p->slot_kind != W_FRESH)
         return w_fresh_pop(&p->fresh);
     if (p->picks % FAIR_TURN != 0)
         return NULL;
-    *due = timers_due(p);
-    return *due ? NULL : fair_turn(p);
-}
-
-/* On the M's own stack: the turn that w_pick left to us because timers are due. */
-static struct w_g *timers_turn(struct w_p *p)
-{
-    if (p->picks % FAIR_TURN != 0 || !timers_due(p))
-        return NULL;
-    w_timers_run(p, p, w_now());
+    if (timers_due(p)) {
+        *due = holding;
+        if (holding)
+            return NULL;
+        w_timers_run(p, p, w_now());
+    }
     return fair_turn(p);
 }
 
-/* The next one from this P's own queues. NULL: there is none, or its timers are due: w_find runs them, on the M's own stack,
- * where nothing is held that they could need. */
-struct w_g *w_pick(struct w_p *p)
+/* The next one from this P's own queues, or NULL: there is none, or *due. */
+static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, bool holding)
 {
     struct w_g *g;
     bool due = false;
@@ -374,7 +370,7 @@ struct w_g *w_pick(struct w_p *p)
     p->picks++;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
-    if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, &due)) != NULL)
+    if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, holding, &due)) != NULL)
         goto slice;
     if (unlikely(due))
         return NULL;
@@ -387,6 +383,37 @@ struct w_g *w_pick(struct w_p *p)
 slice:
     st_relaxed(&p->tick, tick + 1); /* relaxed: the monitor only compares it with what it saw before */
     return g;
+}
+
+/* For one that parks or ends, and may hold the lock of what it waits for. NULL also if timers are due: w_find runs them, on the
+ * M's own stack. */
+struct w_g *w_pick(struct w_p *p)
+{
+    return pick(p, true);
+}
+
+/* For one that holds nothing. NULL: this P has none. */
+static __attribute__((noinline)) struct w_g *pick_own(struct w_p *p)
+{
+    return pick(p, false);
+}
+
+/* The turn that w_pick left to w_find because timers are due. */
+static struct w_g *timers_turn(struct w_p *p)
+{
+    if (p->picks % FAIR_TURN != 0 || !timers_due(p))
+        return NULL;
+    w_timers_run(p, p, w_now());
+    return fair_turn(p);
+}
+
+/* Whatever this P can get without looking at others; the caller holds nothing. */
+static struct w_g *pick_here(struct w_p *p)
+{
+    struct w_g *g = pick_own(p);
+    if (g == NULL && ld_relaxed(&p->timers.next) != WEFT_NEVER && w_timers_run(p, p, w_now()) > 0)
+        g = pick_own(p);
+    return g != NULL ? g : w_globq_get(p, W_GLOBQ_SHARE);
 }
 
 /* ---- switching -------------------------------------------------------------------------------------------------- */
@@ -433,15 +460,6 @@ void w_after_global(struct w_m *m, struct w_g *prev, void *arg)
     w_look_again();
 }
 
-/* Whatever this P can get without looking at others. */
-static struct w_g *pick_here(struct w_p *p)
-{
-    struct w_g *g = NULL;
-    if (ld_relaxed(&p->timers.next) != WEFT_NEVER && w_timers_run(p, p, w_now()) > 0)
-        g = w_pick(p);
-    return g != NULL ? g : w_globq_get(p, W_GLOBQ_SHARE);
-}
-
 void weft_yield(void)
 {
     struct w_m *m = w_enter();
@@ -449,9 +467,7 @@ void weft_yield(void)
         sched_yield();
         return;
     }
-    struct w_g *n = w_pick(m->p);
-    if (n == NULL)
-        n = pick_here(m->p);
+    struct w_g *n = pick_here(m->p);
     if (n != NULL) {
         w_set_state(m->g, W_RUNNABLE);
         w_switch_from(m, n, w_after_yield, NULL);
@@ -478,7 +494,7 @@ struct w_m *w_enter_slow(struct w_m *m)
         return m;
     st_relaxed(&m->preempt, false);
     struct w_g *n = NULL;
-    if (!retire && (n = w_pick(m->p)) == NULL && (n = pick_here(m->p)) == NULL)
+    if (!retire && (n = pick_here(m->p)) == NULL)
         return m; /* nobody else wants to run here */
     w_set_state(m->g, W_PREEMPTED);
     w_switch_from(m, n, w_after_global, NULL);
@@ -514,7 +530,7 @@ static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
 /* Its timers first: who waits for them has waited longest. */
 static struct w_g *steal_from(struct w_p *p, struct w_p *victim, int64_t now)
 {
-    struct w_g *g = w_timers_run(victim, p, now) > 0 ? w_pick(p) : NULL;
+    struct w_g *g = w_timers_run(victim, p, now) > 0 ? pick_own(p) : NULL;
     if (g == NULL)
         g = steal_fresh(p, victim);
     if (g == NULL)
@@ -585,6 +601,8 @@ static struct w_g *found(struct w_m *m, struct w_g *g)
 static struct w_g *go_idle(struct w_m *m)
 {
     struct w_p *p = m->p;
+    if (unlikely(w_p_work(p) > 0)) /* W1 and W2 rely on it: a P that idles has nothing to run */
+        return NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_g *g = w_globq_get_locked(p, W_GLOBQ_SHARE);
     if (g == NULL) {
@@ -640,8 +658,8 @@ struct w_g *w_find(struct w_m *m)
             w_m_stop_pinned(m, g);
             continue;
         }
-        if (g != NULL || (g = timers_turn(m->p)) != NULL || (g = w_pick(m->p)) != NULL ||
-            (g = pick_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
+        if (g != NULL || (g = timers_turn(m->p)) != NULL || (g = pick_here(m->p)) != NULL ||
+            (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

@@ -459,9 +459,21 @@ static void *pass_in_thread(void *arg)
     return NULL;
 }
 
+/* While a thread has the lock, and only then, a run may seem to be in a deadlock: somebody stays awake. */
+static _Atomic bool awake;
+
+static void stay_awake(void *arg)
+{
+    (void)arg;
+    while (awake)
+        CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
+}
+
 static void free_main(void *arg)
 {
     (void)arg;
+    awake = true;
+    CHECK_EQ(weft_go(stay_awake, NULL), 0);
     for (int i = 0; i < scaled(3000); i++) {
         struct passing *p = calloc(1, sizeof *p);
         p->left = 3;
@@ -479,6 +491,7 @@ static void free_main(void *arg)
         pass_and_free(p);
         join_in_region(&thread, 1);
     }
+    awake = false;
     CHECK(others_have_ended());
 }
 
