@@ -33,7 +33,8 @@ static struct {
 struct w_g *w_foreign_begin(void)
 {
     add_seq(&w_sched.foreign, 1); /* [FT-1] */
-    self.g.flags |= W_G_FOREIGN;
+    if (self.g.flags == 0)
+        self.g.flags = W_G_FOREIGN;
     return &self.g;
 }
 

@@ -237,7 +237,7 @@ static int start(struct w_g *g, struct w_scope *s, weft_fn *fn, void *arg, void 
     struct w_member *m = malloc(sizeof *m);
     if (m == NULL)
         return -ENOMEM;
-    *m = (struct w_member){.scope = s, .fn = fn, .arg = arg, .foreign = s->opener->flags & W_G_FOREIGN};
+    *m = (struct w_member){.scope = s, .fn = fn, .arg = arg, .foreign = s->foreign};
     r = w_g_start_member(p_of(g), s, member_main, m, site);
     if (r != 0)
         free(m);
@@ -325,6 +325,7 @@ static int open_scope(struct w_g *g, struct w_scope *s, int64_t deadline)
     struct w_scope *parent = g->scope;
     int64_t limit = parent != NULL ? parent->deadline : WEFT_NEVER;
     *s = (struct w_scope){.parent = parent, .opener = g, .run = ld_relaxed(&w_sched.run)};
+    s->foreign = g->flags & W_G_FOREIGN;
     s->deadline = deadline < limit ? deadline : limit;
     s->timer = (struct w_timer){.when = deadline, .fn = deadline_passed};
     if (parent != NULL)

@@ -21,6 +21,7 @@ struct w_scope {
     int64_t over_at;                        /* when `err` was set; lock */
     _Atomic int err;                        /* 0, or why it is over; set once, under lock */
     struct w_spin lock;
+    bool foreign; /* the opener is a foreign thread; constant */
     bool ended;   /* the last member has ended while it was being closed: nothing counts any more; lock */
     uint32_t run; /* that it was opened in; constant */
 };
