@@ -8,7 +8,8 @@
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
  *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
  * Order: every 61st pick timers that are due and the global queue, every 16th a fresh one; one that was just woken by the
- * running one (a hand-off, always in the slot); runq; fresh; timers; global; other Ps (timers, fresh, then runq). Whichever of these is the next lies in the slot, if anything does:
+ * running one (a hand-off, always in the slot); runq; fresh; timers; global; other Ps (timers, fresh, then runq). Whichever
+ * of the P's own is the next lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
  *   S3  a hand-off that is replaced by another goes to the tail of runq

@@ -270,6 +270,8 @@ static void leave(struct w_member *m)
     struct w_waiter *closer = s->members == NULL ? s->closer : NULL;
     bool wake = closer != NULL && w_claim(closer);
     s->ended = wake;
+    if (wake && s->deadline != WEFT_NEVER && ld_relaxed(&s->err) == 0 && w_now() >= s->deadline)
+        st_release(&s->err, -ETIMEDOUT); /* [SC-2] it has passed before the last one ended, though no timer has told yet */
     w_spin_unlock(&s->lock);
     if (wake)
         w_wake(closer);
