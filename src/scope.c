@@ -271,7 +271,7 @@ static void leave(struct w_member *m)
     bool wake = closer != NULL && w_claim(closer);
     s->ended = wake;
     if (wake && s->deadline != WEFT_NEVER && ld_relaxed(&s->err) == 0 && w_now() >= s->deadline)
-        st_release(&s->err, -ETIMEDOUT); /* [SC-2] it has passed before the last one ended, though no timer has told yet */
+        st_release(&s->err, -ETIMEDOUT); /* [SC-2] passed before the last one ended; the timer is late */
     w_spin_unlock(&s->lock);
     if (wake)
         w_wake(closer);
