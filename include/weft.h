@@ -19,6 +19,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -307,6 +310,51 @@ WEFT_API int weft_scope_set(weft_scope *s, const void *key, void *value);
 
 /* The value of the innermost scope that has one, or NULL. */
 WEFT_API void *weft_local_get(const void *key);
+
+/* ---- input and output ------------------------------------------------------------------------------------------- */
+
+/*
+ * They take any descriptor: sockets, pipes, ttys, files, and do what their POSIX twins do on a blocking one; while they wait,
+ * others run. A peer that has gone away gives -EPIPE or -ECONNRESET, never SIGPIPE. Other descriptors are left as they are,
+ * but weft_accept and weft_connect set O_NONBLOCK. A descriptor that is closed while somebody may be using it must be closed
+ * with weft_close_fd.
+ */
+WEFT_API ssize_t weft_read(int fd, void *buffer, size_t size);
+
+/* All of it, unless an error or the end of the scope comes in between: then how much was written, if anything was. */
+WEFT_API ssize_t weft_write(int fd, const void *buffer, size_t size);
+WEFT_API ssize_t weft_readv(int fd, const struct iovec *iov, int count);
+WEFT_API ssize_t weft_writev(int fd, const struct iovec *iov, int count);
+WEFT_API ssize_t weft_recv_from(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
+                                socklen_t *length);
+WEFT_API ssize_t weft_send_to(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *address,
+                              socklen_t length);
+WEFT_API ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags);
+WEFT_API ssize_t weft_sendmsg(int fd, const struct msghdr *message, int flags);
+
+WEFT_API ssize_t weft_pread(int fd, void *buffer, size_t size, off_t offset);
+WEFT_API ssize_t weft_pwrite(int fd, const void *buffer, size_t size, off_t offset);
+WEFT_API int weft_open(const char *path, int flags, mode_t mode); /* close-on-exec */
+WEFT_API int weft_fsync(int fd);
+
+/* The new descriptor is non-blocking and close-on-exec. */
+WEFT_API int weft_accept(int fd, struct sockaddr *address, socklen_t *length);
+WEFT_API int weft_connect(int fd, const struct sockaddr *address, socklen_t length);
+
+/* Waits for any of POLLIN, POLLPRI, POLLOUT; returns what is ready of these, with POLLERR and POLLHUP as poll() does. */
+WEFT_API int weft_wait_fd(int fd, int events);
+
+/* Whoever waits on it gets -EBADF; who is just inside a call on it is waited for. */
+WEFT_API int weft_close_fd(int fd);
+
+/*
+ * An address is "127.0.0.1:8080", "[::1]:8080", "name:8080", ":8080" (listen: all of this machine; dial: this machine),
+ * "unix:/path", or "unix:@name" in the abstract space. Port 0 listens on a free one. Both return a descriptor, non-blocking and
+ * close-on-exec. weft_dial tries the addresses of a name in turn. -EINVAL: no such address; -EHOSTUNREACH: no such name;
+ * -EAGAIN: the name cannot be looked up now.
+ */
+WEFT_API int weft_listen(const char *address);
+WEFT_API int weft_dial(const char *address);
 
 /* ---- typed channels --------------------------------------------------------------------------------------------- */
 
