@@ -210,7 +210,7 @@ static void take_next_p(struct w_m *m)
 /* The former one goes on sleeping until its time has come, and finds then that it is the keeper no more. */
 static void become_keeper_locked(struct w_m *m)
 {
-    int64_t next = w_timers_next();
+    int64_t next = w_next_event();
     if (next >= ld_relaxed(&w_sched.keeper_until))
         return;
     w_sched.keeper = m;
