@@ -49,6 +49,7 @@ static struct {
     int wake_fd;          /* an eventfd in epfd; constant once epfd is there */
     _Atomic int64_t last; /* when somebody last polled */
     _Atomic bool asleep;  /* an M sleeps in it: what is ready wakes that one */
+    _Atomic int foreign;  /* foreign threads that wait for a descriptor */
     struct w_lock setup;
 } poller = {.epfd = -1};
 
@@ -319,6 +320,34 @@ bool w_poll_waited_for(void)
     return sum > 0;
 }
 
+/* Foreign threads do not count for a deadlock, but somebody has to poll for them: an M that has nothing else to do; the monitor,
+ * if none has. While an M is in the poller it stays there, or its P is taken, for which the monitor is awake. */
+static void foreign_begins(void)
+{
+    add_relaxed(&poller.foreign, 1); /* relaxed: the monitor looks again and again, once it is awake */
+    if (ld_relaxed(&poller.asleep))
+        return;
+    w_wake_one();
+    w_monitor_wake();
+}
+
+static void foreign_ends(void)
+{
+    add_relaxed(&poller.foreign, -1);
+}
+
+/* true: some are waited for. */
+bool w_poll_look(int64_t since)
+{
+    if (!w_poll_waited_for() && ld_relaxed(&poller.foreign) == 0)
+        return false;
+    if (w_poll_due(since))
+        w_poll();
+    if (w_poll_used() && !ld_relaxed(&poller.asleep) && ld_relaxed(&w_sched.idle_p_count) > 0)
+        w_wake_one(); /* it finds nothing, and goes to sleep in the poller */
+    return true;
+}
+
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 /* In the queue from here on, and no longer under way: the number may be closed. */
@@ -367,7 +396,11 @@ int w_use_wait(struct w_use *u, struct w_g *g, enum w_side side, enum w_want wan
     if (r != 0)
         return r;
     count_wants(d, side, want, 1);
+    if (unlikely(g->flags & W_G_FOREIGN))
+        foreign_begins();
     r = wait_told(u, g, side_of(d, side), want);
+    if (unlikely(g->flags & W_G_FOREIGN))
+        foreign_ends();
     count_wants(d, side, want, (uint32_t)-1);
     return r;
 }

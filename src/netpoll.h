@@ -74,10 +74,11 @@ void w_poll_sleep(int64_t ns, struct w_claimed *c);
 void w_poll_interrupt(void); /* it */
 void w_poll_awake(void);     /* it was interrupted */
 
-bool w_poll_used(void);         /* has this run anything to poll for? */
-bool w_poll_due(int64_t since); /* nobody has polled for so long */
-bool w_poll_waited_for(void);   /* does a goroutine wait for a descriptor or a file? Exact while no P is held */
-void w_poll_count(int change);  /* of the goroutines that do: the running one */
+bool w_poll_used(void);          /* has this run anything to poll for? */
+bool w_poll_due(int64_t since);  /* nobody has polled for so long */
+bool w_poll_look(int64_t since); /* monitor: sees to it that somebody polls; false: nobody waits */
+bool w_poll_waited_for(void);    /* does a goroutine wait for a descriptor or a file? Exact while no P is held */
+void w_poll_count(int change);   /* of the goroutines that do: the running one */
 
 int w_poll_watch(int fd); /* an internal descriptor: its events wake whoever sleeps in w_poll_sleep */
 

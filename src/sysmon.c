@@ -211,16 +211,6 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
-/* true: some are waited for. While an M sleeps in the poller nothing is due. */
-static bool look_at_descriptors(void)
-{
-    if (!w_poll_waited_for())
-        return false;
-    if (w_poll_due(W_ATTENTIVE))
-        w_poll();
-    return true;
-}
-
 static void look_around(struct look *l)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
@@ -228,7 +218,7 @@ static void look_around(struct look *l)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
     l->events = look_at_timers(l);
-    l->events |= look_at_descriptors();
+    l->events |= w_poll_look(W_ATTENTIVE);
     look_for_threads(l->now);
     w_ms_join();
 }
