@@ -501,8 +501,9 @@ static int close_known(struct w_fd *d, int fd, bool foreign)
 int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
-    struct w_fd *d = find(fd);
-    int r = d != NULL ? close_known(d, fd, g->flags & W_G_FOREIGN) : (int)w_sys_close(fd);
+    bool foreign = g->flags & W_G_FOREIGN;
+    struct w_fd *d = foreign && !w_up() ? NULL : find(fd); /* the table goes with the run */
+    int r = d != NULL ? close_known(d, fd, foreign) : (int)w_sys_close(fd);
     w_call_end(g);
     return r;
 }
