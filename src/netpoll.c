@@ -120,7 +120,7 @@ int w_use_begin(struct w_use *u, int fd)
     if (unlikely(fd < 0))
         return -EBADF;
     if (unlikely(fd >= CHUNK * CHUNKS))
-        return -EMFILE;
+        return w_sys_flags(fd) < 0 ? -EBADF : -EMFILE;
     if (unlikely(w_m() == NULL) && !w_up())
         return -EPERM;
     u->d = find_or_make(fd);
