@@ -3,7 +3,8 @@
  * weft_listen and weft_dial with names, and on machines without IPv6.
  *
  * The executable is linked with --wrap for the calls that stand for the world: getaddrinfo and freeaddrinfo know the names that
- * end in ".test", and leave all others to libc; socket can be told that there is no IPv6, and which port to choose.
+ * end in ".test", and leave all others to libc; socket can be told that there is no IPv6, and which port to choose; malloc and
+ * strdup fail on order.
  */
 #include "nets.h"
 #include <netdb.h>
@@ -16,6 +17,10 @@ void __real_freeaddrinfo(struct addrinfo *list);
 void __wrap_freeaddrinfo(struct addrinfo *list);
 int __real_socket(int domain, int type, int protocol);
 int __wrap_socket(int domain, int type, int protocol);
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
 
 static _Atomic int asked, lists; /* calls; lists that were not freed yet */
 static _Atomic int inside, most; /* of "slow.test": now, and at the same time */
@@ -151,6 +156,18 @@ int __wrap_socket(int domain, int type, int protocol)
     return fd;
 }
 
+static __thread bool no_malloc, no_strdup;
+
+void *__wrap_malloc(size_t size)
+{
+    return no_malloc ? NULL : __real_malloc(size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return no_strdup ? NULL : __real_strdup(text);
+}
+
 /* ---- addresses of a name ----------------------------------------------------------------------------------------- */
 
 static int hold_nobody(int port)
@@ -205,6 +222,26 @@ static void error_main(void *arg)
 CASE(what_the_resolver_says_becomes_an_error)
 {
     on_each_procs(error_main);
+}
+
+static void memory_main(void *arg)
+{
+    (void)arg;
+    weft_pin(); /* it stays on the thread that has no memory */
+    for (int i = 0; i < 100; i++) {
+        no_malloc = i % 2 == 0;
+        no_strdup = i % 2 != 0;
+        CHECK_EQ(weft_dial("noname.test:1"), -ENOMEM);
+        no_malloc = no_strdup = false;
+    }
+    weft_unpin();
+    CHECK_EQ(weft_dial("noname.test:1"), -EHOSTUNREACH); /* no permit was lost */
+    CHECK(others_have_ended());
+}
+
+CASE(a_lookup_for_which_there_is_no_memory_is_not_made)
+{
+    on_each_procs(memory_main);
 }
 
 static void service_main(void *arg)
