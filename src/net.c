@@ -283,7 +283,7 @@ static int new_socket(int family, int type)
 {
     int fd = (int)W_RESULT(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     struct w_g *g = w_call_begin();
-    if (fd >= 0 && (!(g->flags & W_G_FOREIGN) || w_up()))
+    if (fd >= 0)
         w_fd_fresh(fd);
     w_call_end(g);
     return fd;

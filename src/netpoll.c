@@ -401,6 +401,11 @@ void w_poll_awake(void)
     w_sys_eventfd_clear(poller.wake_fd);
 }
 
+bool w_poll_unattended(void)
+{
+    return w_poll_used() && !ld_relaxed(&poller.asleep); /* relaxed: the monitor looks again */
+}
+
 bool w_poll_used(void)
 {
     return ld_acquire(&poller.epfd) >= 0; /* [FD-3] */
@@ -429,32 +434,25 @@ bool w_poll_waited_for(void)
     return sum > 0;
 }
 
+bool w_poll_wanted(void)
+{
+    return w_poll_waited_for() || ld_relaxed(&poller.foreign) > 0; /* relaxed: the monitor looks again */
+}
+
 /* Foreign threads do not count for a deadlock, but somebody has to poll for them: an M that has nothing else to do; the monitor,
- * if none has. While an M is in the poller it stays there, or its P is taken, for which the monitor is awake. */
+ * if there is none. */
 static void foreign_begins(void)
 {
-    add_relaxed(&poller.foreign, 1); /* relaxed: the monitor looks again and again, once it is awake */
+    add_relaxed(&poller.foreign, 1); /* relaxed: whoever wakes the monitor wakes it afterwards */
     if (ld_relaxed(&poller.asleep))
-        return;
+        return; /* who gets it out of there wakes the monitor */
     w_wake_one();
     w_monitor_wake();
 }
 
 static void foreign_ends(void)
 {
-    add_relaxed(&poller.foreign, -1);
-}
-
-/* true: some are waited for. */
-bool w_poll_look(int64_t since)
-{
-    if (!w_poll_waited_for() && ld_relaxed(&poller.foreign) == 0)
-        return false;
-    if (w_poll_due(since))
-        w_poll();
-    if (w_poll_used() && !ld_relaxed(&poller.asleep) && ld_relaxed(&w_sched.idle_p_count) > 0)
-        w_wake_one(); /* it finds nothing, and goes to sleep in the poller */
-    return true;
+    add_relaxed(&poller.foreign, -1); /* relaxed: a look in vain does no harm */
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
@@ -537,6 +535,8 @@ int w_use_wait(struct w_use *u, struct w_g *g, enum w_side side, enum w_want wan
 
 void w_use_pass(struct w_use *u, enum w_side side)
 {
+    if (unlikely(u->d == NULL))
+        return; /* it was closed, and everybody told */
     struct w_fd_side *s = side_of(u->d, side);
     struct w_claimed c = {0};
     if (likely(ld_relaxed(&s->q.head) == NULL)) /* relaxed: who comes later tries before it waits */
@@ -569,9 +569,15 @@ static bool next_life(struct w_fd *d, uint64_t closing)
     return true;
 }
 
+/* NULL: nothing, or no run is up, and a foreign thread asks. */
+static struct w_fd *find_known(int fd)
+{
+    return w_m() != NULL || w_up() ? find(fd) : NULL;
+}
+
 void w_fd_fresh(int fd)
 {
-    struct w_fd *d = find(fd);
+    struct w_fd *d = find_known(fd);
     if (d != NULL && next_life(d, 0))
         forget(d);
 }
@@ -618,9 +624,8 @@ static int close_known(struct w_fd *d, int fd, bool foreign)
 int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
-    bool foreign = g->flags & W_G_FOREIGN;
-    struct w_fd *d = foreign && !w_up() ? NULL : find(fd); /* the table goes with the run */
-    int r = d != NULL ? close_known(d, fd, foreign) : (int)w_sys_close(fd);
+    struct w_fd *d = find_known(fd);
+    int r = d != NULL ? close_known(d, fd, g->flags & W_G_FOREIGN) : (int)w_sys_close(fd);
     w_call_end(g);
     return r;
 }

@@ -77,12 +77,13 @@ void w_poll_interrupt(void); /* it */
 void w_poll_settle(void);    /* before an M goes to sleep: prove what is in doubt, rather than be woken for that */
 void w_poll_awake(void);     /* it was interrupted */
 
-int64_t w_poll_doubt_at(void);   /* when w_poll has registrations to prove; WEFT_NEVER: there are none */
-bool w_poll_used(void);          /* has this run anything to poll for? */
-bool w_poll_due(int64_t since);  /* nobody has polled for so long */
-bool w_poll_look(int64_t since); /* monitor: sees to it that somebody polls; false: nobody waits */
-bool w_poll_waited_for(void);    /* does a goroutine wait for a descriptor or a file? Exact while no P is held */
-void w_poll_count(int change);   /* of the goroutines that do: the running one */
+int64_t w_poll_doubt_at(void);  /* when w_poll has registrations to prove; WEFT_NEVER: there are none */
+bool w_poll_unattended(void);   /* it has, and no M sleeps in it */
+bool w_poll_used(void);         /* has this run anything to poll for? */
+bool w_poll_due(int64_t since); /* nobody has polled for so long */
+bool w_poll_waited_for(void);   /* does a goroutine wait for a descriptor or a file? Exact while no P is held */
+bool w_poll_wanted(void);       /* does anybody, foreign threads too? */
+void w_poll_count(int change);  /* of the goroutines that do: the running one */
 
 int w_poll_watch(int fd); /* an internal descriptor: its events wake whoever sleeps in w_poll_sleep */
 

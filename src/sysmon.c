@@ -34,9 +34,10 @@ enum { NO_DEFER = 256 };
 
 struct look {
     int64_t now;
-    bool watch;   /* something may need us very soon */
-    bool crowded; /* goroutines wait for a P, whose thread may block without a word */
-    bool events;  /* timers, or descriptors that are waited for */
+    bool watch;      /* something may need us very soon */
+    bool crowded;    /* goroutines wait for a P, whose thread may block without a word */
+    bool events;     /* timers, or descriptors that are waited for */
+    bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
 };
 
 void w_monitor_wake(void)
@@ -211,6 +212,20 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
+/* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
+static void look_at_descriptors(struct look *l)
+{
+    if (!w_poll_wanted())
+        return;
+    l->events = true;
+    l->unattended = w_poll_unattended();
+    if (!w_poll_due(W_ATTENTIVE))
+        return;
+    w_poll();
+    if (ld_relaxed(&w_sched.idle_p_count) > 0)
+        w_wake_one();
+}
+
 static void look_around(struct look *l)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
@@ -218,7 +233,7 @@ static void look_around(struct look *l)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
     l->events = look_at_timers(l);
-    l->events |= w_poll_look(W_ATTENTIVE);
+    look_at_descriptors(l);
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -252,7 +267,7 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
-    bool often = now || before || (l->events && !idle);
+    bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
     if (l->crowded && !idle)
