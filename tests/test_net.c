@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* weft_listen and weft_dial with addresses that nobody has to look up. */
 #include "nets.h"
+#include <sched.h>
 #include <sys/stat.h>
 
 /* ---- IPv4 and IPv6 ---------------------------------------------------------------------------------------------- */
@@ -599,4 +600,30 @@ static void foreign_main(void *arg)
 CASE(foreign_threads_listen_and_dial_too)
 {
     on_each_procs(foreign_main);
+}
+
+static _Atomic bool thread_ended;
+
+static void *foreign_thread_ends(void *arg)
+{
+    foreign_thread(arg);
+    thread_ended = true;
+    return arg;
+}
+
+/* No call into weft: nobody but the monitor is left to see what the thread waits for. */
+static void compute_main(void *arg)
+{
+    pthread_t thread;
+    (void)arg;
+    thread_ended = false;
+    CHECK_EQ(pthread_create(&thread, NULL, foreign_thread_ends, NULL), 0);
+    while (!thread_ended)
+        sched_yield();
+    join_in_region(&thread, 1);
+}
+
+CASE(foreign_threads_listen_and_dial_while_the_processor_computes)
+{
+    on_each_procs(compute_main);
 }
