@@ -85,7 +85,7 @@ static void end_m(struct w_m *m)
         m->link = w_sched.ended_ms;
         w_sched.ended_ms = m;
     }
-    bool last = w_sched.m_count == 0;
+    bool last = !abandoned && w_sched.m_count == 0; /* the next run may be setting it up already */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (abandoned)
         end_abandoned(m);

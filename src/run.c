@@ -289,6 +289,7 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
     if (r != 0)
         return r;
     w_gs_init();
+    w_net_init();
     if ((r = w_ps_init((uint32_t)c->procs)) != 0)
         goto free_all;
     if ((r = w_overflow_init()) != 0)

@@ -472,6 +472,10 @@ uint64_t *w_foreign_rng(void);
 void w_chan_offer(weft_chan *ch, const void *value);
 int w_wait_forever(struct w_g *g, enum w_reason reason);
 
+/* ---- net.c ------------------------------------------------------------------------------------------------------ */
+
+void w_net_init(void);
+
 /* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
 
 int w_usable_cpus(const char *root); /* root: "" or a folder that stands in for / */
