@@ -248,6 +248,8 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.monitor_asleep, false);
     w_sched.stuck_since = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
+    st_relaxed(&w_sched.last_return, w_now());
+    st_relaxed(&w_sched.return_gap, WEFT_MSEC);
     st_relaxed(&w_sched.next_id, 1);
     st_relaxed(&w_sched.foreign_spawned, 0);
 #ifdef W_TSAN
