@@ -54,6 +54,7 @@ static struct w_fd *find_or_make(int fd)
         return NULL;
     if (!cas_acq_rel(&chunks[fd / CHUNK], &none, chunk)) /* [FD-1] */
         munmap(chunk, CHUNK * sizeof *chunk);
+    w_poll_prepare();
     return w_fd_find(fd);
 }
 
