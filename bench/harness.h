@@ -132,21 +132,26 @@ static inline struct rates measure_rates(struct tally *tallies, int workers, voi
     return r;
 }
 
-/* Resident memory and page tables of this process. */
-static inline int64_t memory_bytes(void)
+/* A number of /proc/self/status, by the name of its line. */
+static inline int64_t status_field(const char *name)
 {
     FILE *f = fopen("/proc/self/status", "r");
     if (f == NULL)
         die("/proc/self/status", errno);
     char line[256];
-    int64_t total = 0;
-    while (fgets(line, sizeof line, f) != NULL) {
-        long long kib;
-        if (sscanf(line, "VmRSS: %lld kB", &kib) == 1 || sscanf(line, "VmPTE: %lld kB", &kib) == 1)
-            total += kib * 1024;
-    }
+    long long value = 0;
+    size_t length = strlen(name);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, name, length) == 0 && line[length] == ':')
+            value = strtoll(line + length + 1, NULL, 10);
     fclose(f);
-    return total;
+    return value;
+}
+
+/* Resident memory and page tables of this process. */
+static inline int64_t memory_bytes(void)
+{
+    return (status_field("VmRSS") + status_field("VmPTE")) * 1024;
 }
 
 static inline void report(const struct workload *w, double value, const char *unit)

@@ -4,9 +4,10 @@
 
 use crate::{fail, quick, report, report_part, Meter, Workload};
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -17,7 +18,7 @@ use tokio::task::spawn_blocking;
 const BLOCKERS: usize = 64;
 const COUNTERS: usize = 2;
 const BLOCKS: usize = 200;
-const COUNT_AT_ONCE: usize = 10_000; // about 5 us
+const COUNT_AT_ONCE: usize = 100_000; // some 30 us
 
 fn threads() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
@@ -39,10 +40,10 @@ async fn block_often(most_threads: Arc<AtomicUsize>) {
 }
 
 async fn count(stop: Arc<AtomicBool>) {
-    let n = AtomicU64::new(0);
+    let mut n = 0;
     while !stop.load(Relaxed) {
         for _ in 0..COUNT_AT_ONCE {
-            n.store(n.load(Relaxed) + 1, Relaxed);
+            n = black_box(n + 1);
         }
         tokio::task::yield_now().await;
     }
