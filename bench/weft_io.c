@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What waits for the kernel: blocking regions, sockets, files. */
 #include "files.h"
+#include "net.h"
 #include "weft_bench.h"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 static void sleep_ns(int64_t ns)
 {
@@ -78,33 +75,6 @@ void blocking(const struct workload *w)
 
 /* ---- sockets ---------------------------------------------------------------------------------------------------- */
 
-static int tcp_socket(void)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        die("socket", errno);
-    return fd;
-}
-
-/* On a free port of this machine, which address gets. */
-static int listen_here(struct sockaddr_in *address)
-{
-    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof *address;
-    int fd = tcp_socket();
-    if (bind(fd, (struct sockaddr *)address, length) != 0 || listen(fd, 1024) != 0 ||
-        getsockname(fd, (struct sockaddr *)address, &length) != 0)
-        die("a listening socket", errno);
-    return fd;
-}
-
-/* As Go's connections are from the start. */
-static void send_at_once(int fd)
-{
-    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) != 0)
-        die("TCP_NODELAY", errno);
-}
-
 static int accept_one(int listener)
 {
     int fd = weft_accept(listener, NULL, NULL);
@@ -127,8 +97,6 @@ static void close_socket(int fd)
 }
 
 /* ---- echo: 64 connections, each with a client and a server in this process -------------------------------------- */
-
-enum { CONNECTIONS = 64, MESSAGE_SIZE = 64 };
 
 static struct {
     weft_wg done;
@@ -193,31 +161,17 @@ void echo(const struct workload *w)
     atomic_store(&stop, true);
     wait_for(&echoes.done);
     close_socket(listener);
-    report(w, r.done / r.ns * 1e9, "rt/s");
-    report_part(w, "cpu_per_rt", r.cpu_ns / 1e3 / r.done, "us");
+    report_echoes(w, r);
 }
 
 /* ---- http: wrk asks, a hand-written loop answers ---------------------------------------------------------------- */
 
-#define ANSWER "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!"
-enum { HTTP_BUFFER = 4096, SHORTEST_REQUEST = 16, MAX_ANSWERS = HTTP_BUFFER / SHORTEST_REQUEST };
-
-/* Answers the whole requests among the *have bytes, together, and keeps the rest. False: the connection is gone. */
-static bool answer_all(int fd, char *buffer, size_t *have)
+/* False: the connection is gone. */
+static bool answer(int fd, struct http_input *in)
 {
-    static const char END_OF_HEAD[4] = "\r\n\r\n";
     struct iovec answers[MAX_ANSWERS];
-    int n = 0;
-    char *rest = buffer, *limit = buffer + *have, *end;
-    while (n < MAX_ANSWERS && (end = memmem(rest, (size_t)(limit - rest), END_OF_HEAD, sizeof END_OF_HEAD)) != NULL) {
-        answers[n++] = (struct iovec){.iov_base = (void *)ANSWER, .iov_len = sizeof ANSWER - 1};
-        rest = end + sizeof END_OF_HEAD;
-    }
-    *have = (size_t)(limit - rest);
-    memmove(buffer, rest, *have);
-    if (n == 0)
-        return true;
-    ssize_t sent = n == 1 ? weft_write(fd, ANSWER, sizeof ANSWER - 1) : weft_writev(fd, answers, n);
+    int n = take_requests(in, answers);
+    ssize_t sent = n == 0 ? 0 : n == 1 ? weft_write(fd, ANSWER, sizeof ANSWER - 1) : weft_writev(fd, answers, n);
     if (sent != -EPIPE && sent != -ECONNRESET)
         must("weft_write", (int)sent);
     return sent >= 0;
@@ -226,12 +180,11 @@ static bool answer_all(int fd, char *buffer, size_t *have)
 static void serve_http(void *arg)
 {
     int fd = *(int *)arg;
-    char buffer[HTTP_BUFFER];
-    size_t have = 0;
+    struct http_input in = {0};
     ssize_t n;
-    while ((n = weft_read(fd, buffer + have, sizeof buffer - have)) > 0) {
-        have += (size_t)n;
-        if (!answer_all(fd, buffer, &have))
+    while ((n = weft_read(fd, in.bytes + in.have, sizeof in.bytes - in.have)) > 0) {
+        in.have += (size_t)n;
+        if (!answer(fd, &in))
             break;
     }
     if (n != -ECONNRESET)
@@ -248,65 +201,14 @@ static void accept_all(void *arg)
     }
 }
 
-struct wrk {
-    double rate, requests, p50, p99; /* the latter in microseconds */
-};
-
-/* A time as wrk prints it, such as 1.90ms, in microseconds. */
-static double wrk_time(double value, const char *unit)
-{
-    return value * (strcmp(unit, "us") == 0 ? 1 : strcmp(unit, "ms") == 0 ? 1e3 : 1e6);
-}
-
-static void read_wrk_line(struct wrk *wrk, const char *line)
-{
-    double value;
-    char unit[8];
-    if (strstr(line, "Socket errors") != NULL || strstr(line, "Non-2xx") != NULL) {
-        fprintf(stderr, "bench: wrk met errors: %s", line);
-        exit(1);
-    }
-    sscanf(line, "Requests/sec: %lf", &wrk->rate);
-    if (strstr(line, " requests in ") != NULL)
-        sscanf(line, "%lf", &wrk->requests);
-    if (sscanf(line, " 50%% %lf%7s", &value, unit) == 2)
-        wrk->p50 = wrk_time(value, unit);
-    if (sscanf(line, " 99%% %lf%7s", &value, unit) == 2)
-        wrk->p99 = wrk_time(value, unit);
-}
-
-static struct wrk run_wrk(const struct sockaddr_in *address, int seconds)
-{
-    struct wrk wrk = {0};
-    char command[128], line[256];
-    snprintf(command, sizeof command, "exec wrk -t1 -c64 -d%ds --latency http://127.0.0.1:%d/", seconds,
-             ntohs(address->sin_port));
-    weft_block_enter();
-    FILE *output = popen(command, "re");
-    if (output == NULL)
-        die("wrk", errno);
-    while (fgets(line, sizeof line, output) != NULL)
-        read_wrk_line(&wrk, line);
-    expect("the status of wrk", pclose(output), 0);
-    weft_block_leave();
-    if (wrk.rate <= 0 || wrk.requests <= 0 || wrk.p50 <= 0 || wrk.p99 <= 0)
-        die("what wrk printed", EPROTO);
-    return wrk;
-}
-
 void http_raw(const struct workload *w)
 {
     struct sockaddr_in address;
     int listener = listen_here(&address);
     go_copy(accept_all, &listener, sizeof listener);
-    run_wrk(&address, 1); /* warm-up */
-    double cpu = cpu_ms();
-    struct wrk wrk = run_wrk(&address, quick() ? 2 : 5);
-    cpu = cpu_ms() - cpu;
-    report(w, wrk.rate, "req/s");
-    report_part(w, "p50", wrk.p50, "us");
-    report_part(w, "p99", wrk.p99, "us");
-    report_part(w, "cpu_per_req", cpu * 1e3 / wrk.requests, "us");
+    weft_block_enter();
+    measure_http(w, &address);
+    weft_block_leave();
 }
 
 /* ---- files: 32 goroutines read pages at random, from the page cache or (w->size == O_DIRECT) from the device ---- */

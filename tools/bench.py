@@ -508,9 +508,9 @@ second, warm-up is not counted unless it says cold. The programs are `bench/weft
   others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.threads`: the most OS
   threads of the process. tokio: `spawn_blocking` for each sleep.
 - `echo_2p`: 64 TCP connections in the process, a goroutine at each end, 64 bytes to and fro. `.cpu_per_rt`: processor
-  time of a round trip, both ends.
+  time of a round trip, both ends. Bare: two threads with an epoll each; both ends of a connection are on the same.
 - `http_raw`: a keep-alive server that finds the end of each request and sends a fixed answer, on two Ps, asked by
-  `wrk -t1 -c64 -d5s` on the same CPUs. `.cpu_per_req`: processor time of the server alone.
+  `wrk -t1 -c64 -d5s` on the same CPUs. `.cpu_per_req`: processor time of the server alone. Bare: as for the echo.
 - `files_hot`, `files_direct`: 32 goroutines read 4 KiB at random places of a file of 256 MiB, from the page cache, or
   from the device with O_DIRECT. `.cpu`: processor time of one read. tokio: `spawn_blocking` for each. Threads: 32 of
   them. Bare: one thread with 32 requests in an io_uring.
