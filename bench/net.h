@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 enum { CONNECTIONS = 64, MESSAGE_SIZE = 64 };
+enum { BUFFER_SIZE = 4096 }; /* of a server, which does not know how long a message is */
 
 static inline int tcp_socket(void)
 {
@@ -49,11 +50,11 @@ static inline void report_echoes(const struct workload *w, struct rates r)
 /* ---- the server's side of HTTP ---------------------------------------------------------------------------------- */
 
 #define ANSWER "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!"
-enum { HTTP_BUFFER = 4096, SHORTEST_REQUEST = 16, MAX_ANSWERS = HTTP_BUFFER / SHORTEST_REQUEST };
+enum { SHORTEST_REQUEST = 16, MAX_ANSWERS = BUFFER_SIZE / SHORTEST_REQUEST };
 
 struct http_input {
     size_t have;
-    char bytes[HTTP_BUFFER];
+    char bytes[BUFFER_SIZE];
 };
 
 /* Takes the whole requests out of it; returns how many answers are to be sent, together. */

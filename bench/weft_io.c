@@ -111,7 +111,7 @@ struct end {
 static void echo_server(void *arg)
 {
     int fd = ((struct end *)arg)->fd;
-    char buffer[MESSAGE_SIZE];
+    char buffer[BUFFER_SIZE];
     ssize_t n;
     while ((n = weft_read(fd, buffer, sizeof buffer)) > 0)
         expect("what was written", weft_write(fd, buffer, (size_t)n), n);

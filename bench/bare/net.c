@@ -70,12 +70,11 @@ static void give_to_loop(struct conn *c, int index)
 
 static bool pass_on(struct conn *c)
 {
-    char buffer[MESSAGE_SIZE];
-    ssize_t n = read(c->fd, buffer, sizeof buffer);
-    expect("the size of a message", n, sizeof buffer);
+    char buffer[BUFFER_SIZE];
+    expect("the size of a message", read(c->fd, buffer, sizeof buffer), MESSAGE_SIZE);
     if (c->tally != NULL)
         count_one(c->tally);
-    expect("what was written", write(c->fd, buffer, sizeof buffer), sizeof buffer);
+    expect("what was written", write(c->fd, buffer, MESSAGE_SIZE), MESSAGE_SIZE);
     return true;
 }
 

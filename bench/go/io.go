@@ -131,6 +131,7 @@ func blocking(w workload) {
 const (
 	connections = 64
 	messageSize = 64
+	bufferSize  = 4096 // of a server, which does not know how long a message is
 )
 
 func listen() net.Listener {
@@ -141,7 +142,7 @@ func listen() net.Listener {
 
 func echoServer(conn net.Conn) {
 	defer conn.Close()
-	buffer := make([]byte, messageSize)
+	buffer := make([]byte, bufferSize)
 	for {
 		n, err := conn.Read(buffer)
 		if err == io.EOF {
@@ -204,7 +205,7 @@ var endOfHead = []byte("\r\n\r\n")
 // serveHTTP answers one request after the other; those that came together are answered together.
 func serveHTTP(conn net.Conn) {
 	defer conn.Close()
-	buffer := make([]byte, 4096)
+	buffer := make([]byte, bufferSize)
 	var answers []byte
 	have := 0
 	for {

@@ -13,9 +13,10 @@ use tokio::runtime::Runtime;
 
 const CONNECTIONS: usize = 64;
 const MESSAGE_SIZE: usize = 64;
+const BUFFER_SIZE: usize = 4096; // of a server, which does not know how long a message is
 
 async fn echo_server(mut stream: TcpStream) {
-    let mut buffer = [0; MESSAGE_SIZE];
+    let mut buffer = [0; BUFFER_SIZE];
     loop {
         let n = stream.read(&mut buffer).await.expect("read");
         if n == 0 {
@@ -69,7 +70,7 @@ fn find_end_of_head(bytes: &[u8]) -> Option<usize> {
 
 /// Answers one request after the other; those that came together are answered together.
 async fn serve_http(mut stream: TcpStream) -> std::io::Result<()> {
-    let (mut buffer, mut have) = ([0; 4096], 0);
+    let (mut buffer, mut have) = ([0; BUFFER_SIZE], 0);
     let mut answers = Vec::new();
     loop {
         let n = stream.read(&mut buffer[have..]).await?;
