@@ -52,7 +52,7 @@ static void count(void *arg)
     (void)arg;
     for (int64_t n = 0; goes_on(); weft_yield())
         for (int i = 0; i < COUNT_AT_ONCE; i++)
-            __asm__ volatile("" : "+r"(n) : "0"(n + 1));
+            __asm__ volatile("" : "=r"(n) : "0"(n + 1));
     weft_wg_done(&blocks.counters);
 }
 
