@@ -34,6 +34,7 @@ static void *loop(void *arg)
             struct conn *c = events[i].data.ptr;
             if (c->ready(c))
                 continue;
+            epoll_ctl(epoll, EPOLL_CTL_DEL, c->fd, NULL); /* a child that is being started may have it open as well */
             close(c->fd);
             free(c);
         }
