@@ -23,7 +23,7 @@ enum { BLOCKERS = 64, COUNTERS = 2, BLOCKS = 200, COUNT_AT_ONCE = 100000 /* some
 
 static struct {
     weft_wg counters, blockers;
-    _Atomic int64_t most_threads;
+    _Atomic int64_t most_threads, counted;
 } blocks;
 
 static void look_at_threads(void)
@@ -50,9 +50,11 @@ static void block_often(void *arg)
 static void count(void *arg)
 {
     (void)arg;
-    for (int64_t n = 0; goes_on(); weft_yield())
+    int64_t n = 0;
+    for (; goes_on(); weft_yield())
         for (int i = 0; i < COUNT_AT_ONCE; i++)
             __asm__ volatile("" : "=r"(n) : "0"(n + 1));
+    blocks.counted += n;
     weft_wg_done(&blocks.counters);
 }
 
@@ -70,6 +72,7 @@ void blocking(const struct workload *w)
     atomic_store(&stop, true);
     wait_for(&blocks.counters);
     report_part(w, "total", total, "ms");
+    report_part(w, "counted", (double)blocks.counted / 1e3 / total, "M/s");
     report_part(w, "threads", (double)atomic_load(&blocks.most_threads), "threads");
 }
 

@@ -505,8 +505,8 @@ second, warm-up is not counted unless it says cold. The programs are `bench/weft
 - `timers_100k`: 100,000 goroutines sleep for random times up to 200 ms, three times over. `.p50`, `.p99`, `.max`: how
   much longer than wanted a sleep was. `.cpu`: processor time of one time over, starting the goroutines included.
 - `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, where no scheduler sees them, while two
-  others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.threads`: the most OS
-  threads of the process. tokio: `spawn_blocking` for each sleep.
+  others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.counted`: what the two
+  came to meanwhile. `.threads`: the most OS threads of the process. tokio: `spawn_blocking` for each sleep.
 - `echo_2p`: 64 TCP connections in the process, a goroutine at each end, 64 bytes to and fro. `.cpu_per_rt`: processor
   time of a round trip, both ends. Bare: two threads with an epoll each; both ends of a connection are on the same.
 - `http_raw`: a keep-alive server that finds the end of each request and sends a fixed answer, on two Ps, asked by

@@ -91,22 +91,23 @@ func blockOften(mostThreads *atomic.Int64) {
 	}
 }
 
-func count(stop *atomic.Bool) {
-	for n := 0; !stop.Load(); runtime.Gosched() {
+func count(stop *atomic.Bool) (n int64) {
+	for ; !stop.Load(); runtime.Gosched() {
 		for i := 0; i < countAtOnce; i++ {
 			n++
 		}
 	}
+	return n
 }
 
 func blocking(w workload) {
 	var stop atomic.Bool
-	var mostThreads atomic.Int64
+	var mostThreads, counted atomic.Int64
 	var counting, done sync.WaitGroup
 	counting.Add(counters)
 	for i := 0; i < counters; i++ {
 		go func() {
-			count(&stop)
+			counted.Add(count(&stop))
 			counting.Done()
 		}()
 	}
@@ -123,6 +124,7 @@ func blocking(w workload) {
 	stop.Store(true)
 	counting.Wait()
 	reportPart(w, "total", milliseconds(elapsed), "ms")
+	reportPart(w, "counted", float64(counted.Load())/1e6/elapsed.Seconds(), "M/s")
 	reportPart(w, "threads", float64(mostThreads.Load()), "threads")
 }
 

@@ -3,8 +3,8 @@
 //! What blocks in the kernel: sleeping there, and reading files. tokio has threads beside its workers for that.
 
 use crate::{fail, quick, report, report_part, Meter, Workload};
+use std::arch::asm;
 use std::fs::{File, OpenOptions};
-use std::hint::black_box;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -39,19 +39,21 @@ async fn block_often(most_threads: Arc<AtomicUsize>) {
     }
 }
 
-async fn count(stop: Arc<AtomicBool>) {
-    let mut n = 0;
+async fn count(stop: Arc<AtomicBool>) -> u64 {
+    let mut n: u64 = 0;
     while !stop.load(Relaxed) {
         for _ in 0..COUNT_AT_ONCE {
-            n = black_box(n + 1);
+            n += 1;
+            unsafe { asm!("/* {0} */", inout(reg) n) };
         }
         tokio::task::yield_now().await;
     }
+    n
 }
 
 pub fn blocking(w: &'static Workload, runtime: &Runtime) {
     let most_threads = Arc::new(AtomicUsize::new(0));
-    let elapsed = runtime.block_on(async {
+    let (elapsed, counted) = runtime.block_on(async {
         let stop = Arc::new(AtomicBool::new(false));
         let counters: Vec<_> = (0..COUNTERS).map(|_| tokio::spawn(count(stop.clone()))).collect();
         let begin = Instant::now();
@@ -61,12 +63,14 @@ pub fn blocking(w: &'static Workload, runtime: &Runtime) {
         }
         let elapsed = begin.elapsed();
         stop.store(true, Relaxed);
+        let mut counted = 0;
         for counter in counters {
-            counter.await.expect("a counter");
+            counted += counter.await.expect("a counter");
         }
-        elapsed
+        (elapsed, counted)
     });
     report_part(w, "total", elapsed.as_secs_f64() * 1e3, "ms");
+    report_part(w, "counted", counted as f64 / 1e6 / elapsed.as_secs_f64(), "M/s");
     report_part(w, "threads", most_threads.load(Relaxed) as f64, "threads");
 }
 
