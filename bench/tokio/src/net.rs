@@ -113,18 +113,15 @@ fn run_wrk(url: &str, duration: &str) -> String {
     output
 }
 
-fn word<'a>(text: Option<&'a str>, n: usize, output: &str) -> &'a str {
-    text.and_then(|t| t.split_whitespace().nth(n))
-        .unwrap_or_else(|| fail(&format!("what wrk printed is new\n{output}")))
+/// The n-th word of the first line that is so.
+fn word(output: &str, n: usize, line: impl Fn(&str) -> bool) -> &str {
+    let found = output.lines().find(|l| line(l)).and_then(|l| l.split_whitespace().nth(n));
+    found.unwrap_or_else(|| fail(&format!("what wrk printed is new\n{output}")))
 }
 
-/// The first word after a label, such as `Requests/sec:`.
-fn word_after<'a>(output: &'a str, label: &str) -> &'a str {
-    word(output.split_once(label).map(|(_, after)| after), 0, output)
-}
-
-fn requests(output: &str) -> f64 {
-    word(output.lines().find(|line| line.contains(" requests in ")), 0, output).parse().expect("requests")
+/// What comes after a label at the start of a line, such as `Requests/sec:`.
+fn labelled<'a>(output: &'a str, label: &str) -> &'a str {
+    word(output, 1, |line| line.trim_start().starts_with(label))
 }
 
 /// A time such as `1.90ms`.
@@ -144,8 +141,9 @@ pub fn http_raw(w: &'static Workload, runtime: &Runtime) {
     let output = run_wrk(&url, if quick() { "-d2s" } else { "-d5s" });
     let cpu = cpu_time() - cpu;
 
-    report(w, word_after(&output, "Requests/sec:").parse().expect("a rate"), "req/s");
-    report_part(w, "p50", microseconds(word_after(&output, "50%")), "us");
-    report_part(w, "p99", microseconds(word_after(&output, "99%")), "us");
-    report_part(w, "cpu_per_req", cpu.as_micros() as f64 / requests(&output), "us");
+    report(w, labelled(&output, "Requests/sec:").parse().expect("a rate"), "req/s");
+    report_part(w, "p50", microseconds(labelled(&output, "50%")), "us");
+    report_part(w, "p99", microseconds(labelled(&output, "99%")), "us");
+    let requests: f64 = word(&output, 0, |line| line.contains(" requests in ")).parse().expect("requests");
+    report_part(w, "cpu_per_req", cpu.as_micros() as f64 / requests, "us");
 }
