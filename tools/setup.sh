@@ -35,6 +35,9 @@ for purpose in "$@"; do
     bench)
         need python3 python3
         need go golang-go
+        need cargo cargo
+        need wrk wrk
+        need_file /usr/include/liburing.h liburing-dev
         ;;
     *)
         echo "setup: unknown purpose '$purpose'" >&2
