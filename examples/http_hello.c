@@ -21,8 +21,8 @@
 #include "http_parse.h"
 #include "server.h"
 
-static int64_t patience = 10 * WEFT_SEC; /* for a request, from the end of the one before to the answer */
-static int64_t farewell = 1 * WEFT_SEC;  /* for the client to hang up after us */
+/* For a request, from the end of the one before to its answer; for the client to hang up, when we have. */
+static int64_t patience = 10 * WEFT_SEC;
 
 enum { OUT_SIZE = 8192, ANSWER_MAX = 320 };
 
@@ -185,7 +185,7 @@ static void handle(void *fd)
     c.fd = (int)(intptr_t)fd;
     while (!c.over && within(patience, play_round, &c) == 0)
         ;
-    within(farewell, say_farewell, &c);
+    within(patience, say_farewell, &c);
     weft_close_fd(c.fd);
 }
 
