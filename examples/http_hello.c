@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A web server that says hello: HTTP/1.1 with keep-alive and pipelining, a goroutine a connection. `./http_hello
- * 127.0.0.1:8080 [PATIENCE]` serves until SIGINT or SIGTERM; a request has so many milliseconds, 10000 otherwise. Without an address it asks itself four things:
+ * 127.0.0.1:8080` serves until SIGINT or SIGTERM; a number behind it is the patience, in milliseconds. Without an address it
+ * asks itself four things:
  *
  *   $ cc http_hello.c http_parse.c -lweft -o http_hello && ./http_hello
  *   HTTP/1.1 200 OK
@@ -83,18 +84,23 @@ static void flush(struct connection *c)
 }
 
 /* HTTP/1.0 wants to be told that the connection stays, HTTP/1.1 that it does not. */
+static const char *connection_field(const struct connection *c)
+{
+    if (c->over)
+        return "Connection: close\r\n";
+    return c->request.minor == 0 ? "Connection: keep-alive\r\n" : "";
+}
+
 static void answer(struct connection *c, int status)
 {
-    bool old = c->request.minor == 0, with_body = c->request.method != HTTP_HEAD;
-    const char *text = status == 200 ? hello : "", *connection = c->over ? "Connection: close\r\n"
-                                                                 : old   ? "Connection: keep-alive\r\n"
-                                                                         : "";
+    const char *text = status == 200 ? hello : "";
     if (OUT_SIZE - c->filled < ANSWER_MAX)
         flush(c);
     c->filled += (size_t)snprintf(c->out + c->filled, OUT_SIZE - c->filled,
                                   "HTTP/1.1 %d %s\r\nServer: weft\r\nDate: %s\r\nContent-Type: text/plain\r\n"
                                   "Content-Length: %zu\r\n%s\r\n%s",
-                                  status, reason(status), date(c), strlen(text), connection, with_body ? text : "");
+                                  status, reason(status), date(c), strlen(text), connection_field(c),
+                                  c->request.method == HTTP_HEAD ? "" : text);
     c->answers++;
 }
 

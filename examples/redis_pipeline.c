@@ -72,40 +72,47 @@ static void write_calls(void *arg)
     weft_close_of(redis.pending);
 }
 
-/* A line of at most room - 1 bytes without its CRLF. */
-static int read_line(char *line, size_t room)
+/* More of what the server sends. */
+static int fill(void)
 {
-    for (;;) {
-        char *at = redis.in + redis.begin, *lf = memchr(at, '\n', redis.end - redis.begin);
-        size_t size = lf == NULL ? 0 : (size_t)(lf - at);
-        if (lf != NULL && (size == 0 || lf[-1] != '\r' || size > room))
-            return -EPROTO;
-        if (lf != NULL) {
-            snprintf(line, room, "%.*s", (int)size - 1, at);
-            redis.begin += size + 1;
-            return 0;
-        }
-        memmove(redis.in, at, redis.end -= redis.begin);
-        redis.begin = 0;
-        ssize_t n = weft_read(redis.fd, redis.in + redis.end, sizeof redis.in - redis.end);
-        if (n <= 0)
-            return n < 0 ? (int)n : -EPIPE;
-        redis.end += (size_t)n;
+    memmove(redis.in, redis.in + redis.begin, redis.end -= redis.begin);
+    redis.begin = 0;
+    ssize_t n = weft_read(redis.fd, redis.in + redis.end, sizeof redis.in - redis.end);
+    if (n <= 0)
+        return n < 0 ? (int)n : -EPIPE;
+    redis.end += (size_t)n;
+    return 0;
+}
+
+/* A line of at most COMMAND_MAX - 1 bytes, without its CRLF. */
+static int read_line(char *line)
+{
+    const char *at, *lf;
+    while (at = redis.in + redis.begin, (lf = memchr(at, '\n', redis.end - redis.begin)) == NULL) {
+        int err = redis.end - redis.begin > COMMAND_MAX ? -EPROTO : fill();
+        if (err != 0)
+            return err;
     }
+    size_t size = (size_t)(lf - at);
+    if (size == 0 || lf[-1] != '\r' || size > COMMAND_MAX)
+        return -EPROTO;
+    snprintf(line, COMMAND_MAX, "%.*s", (int)size - 1, at);
+    redis.begin += size + 1;
+    return 0;
 }
 
 /* +text, -error, :number, or $size and a line with so many bytes. Arrays and what holds line ends are left out. */
 static int read_reply(char *reply)
 {
     char line[COMMAND_MAX];
-    int err = read_line(line, sizeof line);
+    int err = read_line(line);
     if (err != 0 || line[0] == '\0' || strchr("+-:$", line[0]) == NULL)
         return err != 0 ? err : -EPROTO;
     if (line[0] != '$' || line[1] == '-') {
         strcpy(reply, line + (line[0] != '-'));
         return 0;
     }
-    err = read_line(reply, COMMAND_MAX);
+    err = read_line(reply);
     return err == 0 && strlen(reply) != strtoul(line + 1, NULL, 10) ? -EPROTO : err;
 }
 
