@@ -542,11 +542,9 @@ def proxy__no_target():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         nowhere = "127.0.0.1:%d" % bound.getsockname()[1]
-        with server("proxy", "127.0.0.1:0", nowhere) as address, connect(address) as connection:
-            try:
-                must(connection.recv(1) == b"", "somebody answers")
-            except ConnectionResetError:
-                pass
+        with server("proxy", "127.0.0.1:0", nowhere) as address, \
+                contextlib.suppress(ConnectionResetError), connect(address) as connection:
+            must(connection.recv(1) == b"", "somebody answers")
 
 
 # ---- crawler ---------------------------------------------------------------------------------------------------------
