@@ -189,14 +189,16 @@ static void report(struct call *call, int64_t took)
     ASK(call, "DEL", counter);
 }
 
+/* Where it ends early, the scope is over: be it that the connection is gone already. */
 static void start_all(struct call *calls)
 {
-    snprintf(counter, sizeof counter, "weft:%d", getpid());
-    weft_wg_add(&working, goroutines);
-    must(weft_scope_go(&redis.scope, write_calls, NULL), "weft_scope_go");
-    must(weft_scope_go(&redis.scope, read_replies, NULL), "weft_scope_go");
-    for (int i = 0; i < goroutines; i++)
-        must(weft_scope_go(&redis.scope, work, &calls[i]), "weft_scope_go");
+    int err = weft_scope_go(&redis.scope, write_calls, NULL);
+    if (err == 0)
+        err = weft_scope_go(&redis.scope, read_replies, NULL);
+    for (int i = 0; err == 0 && i < goroutines; i++)
+        err = weft_scope_go(&redis.scope, work, &calls[i]);
+    if (err != 0)
+        weft_scope_cancel(&redis.scope, err);
 }
 
 static void start(void *address)
@@ -208,6 +210,8 @@ static void start(void *address)
     redis.pending = weft_make(struct call *, PENDING);
     must(weft_scope_open(&redis.scope, weft_now() + 60 * WEFT_SEC), "weft_scope_open");
     int64_t began = weft_now();
+    snprintf(counter, sizeof counter, "weft:%d", getpid());
+    weft_wg_add(&working, goroutines);
     start_all(calls);
     if (weft_wg_wait(&working) == 0)
         report(calls, weft_now() - began);

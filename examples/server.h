@@ -133,26 +133,31 @@ static inline void server_block_signals(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static inline void server_await_signal(void *scope)
+struct server_end {
+    weft_scope scope;
+    int signals; /* a descriptor */
+};
+
+static inline void server_await_signal(void *arg)
 {
+    struct server_end *end = arg;
     struct signalfd_siginfo info;
-    sigset_t set = server_signals();
-    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    must(fd < 0 ? -errno : 0, "signalfd");
-    if (weft_read(fd, &info, sizeof info) > 0)
-        weft_scope_cancel(scope, -ECANCELED);
-    weft_close_fd(fd);
+    if (weft_read(end->signals, &info, sizeof info) > 0)
+        weft_scope_cancel(&end->scope, -ECANCELED);
 }
 
 /* Serves until a signal comes: no more connections then, and a wait in those that there are is cut. */
 static inline void server_run(int listener, weft_fn *handle)
 {
-    weft_scope s;
-    must(weft_scope_open(&s, WEFT_NEVER), "weft_scope_open");
-    must(weft_scope_go(&s, server_await_signal, &s), "weft_scope_go");
+    sigset_t set = server_signals();
+    struct server_end end = {.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
+    must(end.signals < 0 ? -errno : 0, "signalfd");
+    must(weft_scope_open(&end.scope, WEFT_NEVER), "weft_scope_open");
+    must(weft_scope_go(&end.scope, server_await_signal, &end), "weft_scope_go");
     server_accept(listener, handle);
-    weft_scope_cancel(&s, -ECANCELED);
-    weft_scope_close(&s);
+    weft_scope_cancel(&end.scope, -ECANCELED);
+    weft_scope_close(&end.scope);
+    weft_close_fd(end.signals);
     weft_close_fd(listener);
     printf("stopped\n");
 }
