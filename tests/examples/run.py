@@ -81,6 +81,9 @@ def server(name, *arguments, files=None, end=signal.SIGTERM):
         rest = process.stdout.read().decode(errors="replace")
         code = process.wait()
         must((code, rest) == (0, "stopped\n"), f"{name}: ends with {code}", rest)
+    except (Failure, OSError) as failure:
+        process.kill()
+        raise Failure(f"{failure}\n{name} printed: {process.stdout.read().decode(errors='replace')}") from None
     finally:
         process.kill()
         process.wait()
@@ -350,6 +353,7 @@ def drip(address):
 @case
 def http_hello__out_of_descriptors():
     with server("http_hello", "127.0.0.1:0", str(LIMIT * 1000), files=32) as address:
+        exchange(address, GET, [OK], True)  # somebody has waited, so the runtime has what it needs for that
         clients = [Client(address) for _ in range(64)]
         for client in clients:
             client.send(LAST)
