@@ -6,8 +6,10 @@
  *   $ cc proxy.c -lweft -o proxy && ./proxy
  *   1048576 bytes there and back: the same
  *
- *      client ──> pump ──> target      Two goroutines in a scope of their own. Each reads only after it has written, so a slow
- *             <── pump <──             reader slows the writer down, and no more than a buffer is under way here.
+ * A connection is two goroutines in a scope of their own:
+ *
+ *      client ──> pump ──> target      Each reads only after it has written: a slow reader slows the writer down, and no more
+ *             <── pump <──             than a buffer is under way here.
  *
  * When one side has said all it wants to say, the other is told so, and the other direction goes on. When one breaks off,
  * both are reset: a connection that was cut must not look like one that has come to its end.

@@ -12,7 +12,6 @@
  *         ^                 │ pending                │         calls in the order that it sends them in. Redis replies in
  *         └───── done ─── reader <══ connection ═════┘         that order, so the reader gives each reply to the next.
  */
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <unistd.h>
 #include "server.h"
