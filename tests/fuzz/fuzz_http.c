@@ -6,7 +6,7 @@
  *   2. A buffer of HTTP_HEAD_MAX bytes is enough, and what lies behind the bytes is not touched: they are copied to the byte.
  *   3. A head that is accepted is what it must be, by a second look that shares nothing with the parser's: lines that end in
  *      CRLF, begin with a name and hold no control character; at most one of Content-Length and Transfer-Encoding.
- *   4. A body of known length has that length, and a refusal is one of the statuses that there are.
+ *   4. A body has the length that it says or that its chunks say, and a refusal is one of the statuses that there are.
  *
  * Sources: examples/http_parse.c
  */
@@ -32,6 +32,7 @@ static void must(bool holds, const char *what)
 /* ---- a connection ------------------------------------------------------------------------------------------------ */
 
 struct reader {
+    const uint8_t *data; /* the input */
     struct http_request request;
     bool in_body;
     size_t used;       /* of the input */
@@ -111,10 +112,31 @@ static void begin_body(struct reader *reader, const char *head)
     reader->sized = r->framing == HTTP_SIZED ? r->left : UINT64_MAX;
 }
 
+/* Each size is followed by so many bytes and a line end, and the last, 0, by lines up to an empty one. */
+static void chunks_are_right(const char *at, const char *end)
+{
+    for (uint64_t size = 1; size > 0;) {
+        const char *next = line_after(at, end);
+        size = strtoull(at, NULL, 16);
+        MUST(size <= HTTP_BODY_MAX && (size == 0 || (uint64_t)(end - next) > size + 2));
+        at = size == 0 ? next : line_after(next + size, end);
+        MUST(size == 0 || at == next + size + 2);
+    }
+    while (end - at > 2) {
+        MUST(memcmp(at, "\r\n", 2) != 0);
+        at = line_after(at, end);
+    }
+    MUST(end - at == 2 && memcmp(at, "\r\n", 2) == 0);
+}
+
 static void end_request(struct reader *reader)
 {
     uint64_t body = reader->used - reader->body_began;
-    MUST(reader->sized == UINT64_MAX || reader->sized == body);
+    const char *at = (const char *)reader->data + reader->body_began;
+    if (reader->sized == UINT64_MAX)
+        chunks_are_right(at, at + body);
+    else
+        MUST(reader->sized == body);
     note(reader, body);
     reader->requests++;
     reader->request = (struct http_request){0};
@@ -133,6 +155,7 @@ static int take(struct reader *reader, const char *bytes, size_t n)
     }
     int result = http_body(&reader->request, bytes, n, &used);
     MUST(used <= n && (result != HTTP_MORE || n - used < HTTP_HEAD_MAX));
+    MUST(result > HTTP_DONE || reader->request.left <= HTTP_BODY_MAX);
     reader->used += used;
     if (result == HTTP_DONE)
         end_request(reader);
@@ -140,14 +163,14 @@ static int take(struct reader *reader, const char *bytes, size_t n)
 }
 
 /* The input's first size bytes have come, those before reader->used are gone. */
-static void feed(struct reader *reader, const uint8_t *data, size_t size)
+static void feed(struct reader *reader, size_t size)
 {
     int result = HTTP_DONE;
     while (reader->end == 0 && result == HTTP_DONE) {
         size_t n = size - reader->used;
         char *bytes = malloc(n); /* to the byte: a sanitizer sees who reads on */
         if (n > 0)
-            memcpy(bytes, data + reader->used, n);
+            memcpy(bytes, reader->data + reader->used, n);
         result = take(reader, bytes, n);
         free(bytes);
         if (result == HTTP_MORE)
@@ -167,32 +190,32 @@ static void same(const struct reader *a, const struct reader *b)
     MUST(a->used == b->used && a->in_body == b->in_body);
 }
 
-static void cut_in_two(const struct reader *whole, const uint8_t *data, size_t size, size_t cut)
+static void cut_in_two(const struct reader *whole, size_t size, size_t cut)
 {
-    struct reader reader = {0};
-    feed(&reader, data, cut);
-    feed(&reader, data, size);
+    struct reader reader = {.data = whole->data};
+    feed(&reader, cut);
+    feed(&reader, size);
     same(&reader, whole);
 }
 
-static void cut_to_bytes(const struct reader *whole, const uint8_t *data, size_t size)
+static void cut_to_bytes(const struct reader *whole, size_t size)
 {
-    struct reader reader = {0};
+    struct reader reader = {.data = whole->data};
     for (size_t i = 0; i <= size; i++)
-        feed(&reader, data, i);
+        feed(&reader, i);
     same(&reader, whole);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct reader whole = {0};
-    feed(&whole, data, size);
+    struct reader whole = {.data = data};
+    feed(&whole, size);
     MUST(whole.end == 0 || whole.end == 400 || whole.end == 413 || whole.end == 414 || whole.end == 431 ||
          whole.end == 501 || whole.end == 505);
     size_t step = size <= SMALL ? 1 : size / 16;
     for (size_t cut = 0; cut <= size; cut += step)
-        cut_in_two(&whole, data, size, cut);
+        cut_in_two(&whole, size, cut);
     if (size <= SMALL)
-        cut_to_bytes(&whole, data, size);
+        cut_to_bytes(&whole, size);
     return 0;
 }
