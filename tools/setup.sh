@@ -4,8 +4,12 @@
 set -eu
 
 missing=""
+wanted=""
 need() { # command package
     command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+want() { # command package: what uses it is skipped without it
+    command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
 }
 need_file() { # file package
     [ -e "$1" ] || missing="$missing $2"
@@ -31,6 +35,8 @@ for purpose in "$@"; do
         need qemu-aarch64 qemu-user
         need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
         need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
+        want wrk wrk
+        want redis-server redis-server
         ;;
     bench)
         need python3 python3
@@ -46,16 +52,24 @@ for purpose in "$@"; do
     esac
 done
 
-[ -z "$missing" ] && exit 0
+[ -z "$missing$wanted" ] && exit 0
 
 sudo=""
 [ "$(id -u)" -eq 0 ] || sudo="sudo -n"
 if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$sudo" ] && ! $sudo true 2>/dev/null; }; then
+    [ -z "$wanted" ] || echo "setup: some tests are skipped without these packages:$wanted" >&2
+    [ -n "$missing" ] || exit 0
     echo "setup: please install these packages, then run this again:$missing" >&2
     exit 1
 fi
-echo "setup: installing$missing"
+echo "setup: installing$missing$wanted"
 export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -qq
+$sudo apt-get update -qq || [ -z "$missing" ]
+install() {
+    $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
 # shellcheck disable=SC2086
-$sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$missing" ] || install $missing
+for package in $wanted; do
+    install "$package" || echo "setup: some tests are skipped without $package" >&2
+done

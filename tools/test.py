@@ -46,7 +46,7 @@ VARIANTS = (
     # Stress without optimisation is gcc-O0's, stress with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], ("fault", "test"), 180),
 )
-INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed and docs checks look at
+INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs and examples checks look at
 
 CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
 CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -338,6 +338,10 @@ def check_docs(tally, builds):
     run_script(tally, "docs", [sys.executable, ROOT / "tools" / "check-docs.py", builds[INSTALLED].folder])
 
 
+def check_examples(tally, builds):
+    run_script(tally, "examples", [sys.executable, ROOT / "tests" / "examples" / "run.py", builds[INSTALLED].folder])
+
+
 # ---- fuzzing ---------------------------------------------------------------------------------------------------------
 
 FUZZ_DIR = ROOT / "tests" / "fuzz"
@@ -387,8 +391,9 @@ def fixed_layout():
 
 
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "typed": check_typed, "docs": check_docs, "fuzz": check_fuzz}
-NEED_BUILD = ("symbols", "install", "typed", "docs")
+          "install": check_install, "typed": check_typed, "docs": check_docs, "examples": check_examples,
+          "fuzz": check_fuzz}
+NEED_BUILD = ("symbols", "install", "typed", "docs", "examples")
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------
