@@ -125,7 +125,7 @@ def build_go(folder):
 
 def build_tokio(folder):
     target = folder / "tokio"
-    if run_build("tokio", ["cargo", "build", "--release", "--locked", "--target-dir", str(target)], os.environ):
+    if run_build("tokio", ["cargo", "build", "--release", "--target-dir", str(target)], os.environ):
         shutil.copy2(target / "release" / "tokio_bench", folder / "tokio_bench")
 
 
