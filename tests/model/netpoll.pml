@@ -135,8 +135,7 @@ inline wake_locked(s, everybody, what)
 
 inline end_waits()
 {
-    atomic { wake_locked(R, true, EBADF); woke = false; drained = 0; ready[R] = false }
-    atomic { wake_locked(W, true, EBADF); woke = false; ready[W] = false }
+    atomic { wake_locked(R, true, EBADF); woke = false; drained = 0; ready[R] = false } /* nobody waits for the other side */
 }
 
 /* ---- kernel ---- */
@@ -276,6 +275,7 @@ inline prove()
     }
 }
 
+#ifdef LIVES
 proctype prover()
 {
     byte x, k, l;
@@ -293,6 +293,7 @@ end:
         fi
     od
 }
+#endif
 
 /* ---- calls ---- */
 
@@ -507,13 +508,17 @@ proctype reader(byte me; bool mine)
             :: n < SIZE && !shut -> drained = e + 1
 #endif
             :: else
-            fi;
-            use_pass(R)
+            fi
         :: done && n == 0 ->
-#ifndef BROKEN_NO_PASS_ON_ERROR
-            use_pass(R);
+            i = READS;
+#ifdef BROKEN_NO_PASS_ON_ERROR
+            done = false;
 #endif
-            i = READS
+            skip
+        :: else
+        fi;
+        if
+        :: done -> use_pass(R)
         :: else
         fi;
         if
@@ -526,6 +531,7 @@ proctype reader(byte me; bool mine)
     finished++
 }
 
+#ifdef WRITES
 proctype writer(byte me)
 {
     byte x, k, e, ew, u, r;
@@ -544,7 +550,9 @@ proctype writer(byte me)
     use_pass(W);
     use_end()
 }
+#endif
 
+#ifdef BOTH
 proctype watcher(byte me)
 {
     byte x, k, e, ew, u, r;
@@ -563,7 +571,9 @@ proctype watcher(byte me)
     od;
     use_end()
 }
+#endif
 
+#if CUTS > 0
 proctype cutter()
 {
     byte i;
@@ -573,16 +583,17 @@ proctype cutter()
     :: else -> break
     od
 }
+#endif
 
 /* ---- the ends of lives ---- */
 
 inline forget()
 {
     end_waits();
-    asked = false;
-    shut = false
+    d_step { asked = false; shut = false }
 }
 
+#ifdef CLOSES
 proctype closer()
 {
     byte x, k;
@@ -628,7 +639,9 @@ proctype opener()
 done:
     skip
 }
+#endif
 
+#ifdef BACK
 /* Nobody uses the old one any more. */
 proctype behind()
 {
@@ -636,6 +649,7 @@ end:
     atomic { finished == RS - 1 -> lose_file(2) }
     run reader(0, true)
 }
+#endif
 
 init
 {

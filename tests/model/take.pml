@@ -242,18 +242,18 @@ inline w_enter_slow()
     :: x != NONE ->
         set_blocked_p(NONE);
         take_back(x);
-        if
-        :: !done -> wait_for_p()
-        :: else
-        fi
-    :: x == NONE && l ->
+        l = !done;
+        done = false
 #ifndef BROKEN_LOST_STAYS
-        lost[me] = false;
+    :: x == NONE && l -> lost[me] = false
 #endif
-        wait_for_p()
     :: else
     fi;
     x = 0;
+    if
+    :: l -> l = false; wait_for_p()
+    :: else
+    fi;
     set_gate(m_p[me]);
 #ifndef BROKEN_NO_FENCE_AT_GATE
     FENCE;
@@ -264,17 +264,6 @@ inline w_enter_slow()
     :: else
     fi
 #endif
-}
-
-inline w_enter()
-{
-    buffer[me] ! IN_RUNTIME, 1;
-    if
-    :: MY_GATE == NONE || MY_GATE == REGION -> w_enter_slow()
-    :: else
-    fi;
-    atomic { p = m_p[me]; assert(p != NONE) }
-    use(p, me)
 }
 
 inline w_leave()
@@ -307,7 +296,7 @@ inline begin()
 proctype M(byte me)
 {
     byte p = NONE, k, x;
-    bool done, over, l;
+    bool done, over, l, in_region;
     goto stop;
 
 find:
@@ -339,16 +328,16 @@ running:
     if
     :: atomic { ops > 0 -> ops--; unuse(p) } /* a call that nobody announced */
         w_leave();
-        w_enter();
-        goto running
+        goto w_enter
     :: atomic { ops > 0 -> ops-- } /* a region */
         begin();
         w_leave();
         if
         :: goto leave
-        :: skip
+        :: in_region = true; goto w_enter /* a runtime call in it */
         fi;
-        w_enter(); /* a runtime call in it */
+in_it:
+        in_region = false;
         unuse(p);
         w_leave();
 leave:
@@ -376,16 +365,30 @@ leave:
             :: else
             fi
 #endif
-        :: else -> x = 0; w_enter()
+        :: else -> x = 0; goto w_enter
         fi;
         goto running
     :: true -> goto find
+    fi;
+
+w_enter:
+    buffer[me] ! IN_RUNTIME, 1;
+    if
+    :: MY_GATE == NONE || MY_GATE == REGION -> w_enter_slow()
+    :: else
+    fi;
+    atomic { p = m_p[me]; assert(p != NONE) }
+    use(p, me);
+    if
+    :: in_region -> goto in_it
+    :: else -> goto running
     fi;
 
 stop:
     atomic {
         !locked && FENCE;
         p = NONE;
+        in_region = false;
         if
         :: stopping -> goto quit
         :: else -> idle_m[me] = true; idle_ms++
