@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The netpoller (src/netpoll.c, and the calls of src/io.c that use it) as a model for spin: one number, RS readers, and
+ * The netpoller (src/netpoll.c, src/fd.c, and the calls of src/io.c) as a model for spin: one number, RS readers, and
  *
  *      kernel    data and room come, and the peer closes (FINS); an edge is left with epoll for each, if it was asked to tell
  *      poller    takes what edges there are (then they are gone), and tells what is ready now; two of them
  *      cutter    the scope of a reader ends (CUTS)
  *      writer    waits for room (WRITES)
- *      watcher   waits for either side (BOTH)
+ *      watcher   weft_wait_fd for either side (WATCHES)
  *      closer    weft_close_fd, then another file gets the number (CLOSES)
  *      behind    plain close(), and another file gets the number (BACK)
  *      prover    proves a registration that is doubted
@@ -31,14 +31,14 @@
  *   BROKEN_NO_SHUT              NP3: a short read is believed to have come to the end after the peer has closed
  *   BROKEN_SHUT_LATE            NP3: `shut` is set after the epoch has changed
  *   BROKEN_ASK_LATE             NP2: the kernel is asked to tell when the waiter is in the queue; the edge of then is lost
- *   BROKEN_BOTH_LATE            `both` is raised after the look at the write side
- *   BROKEN_TURN_HIDES_WATCHERS  who waits for a turn hides those who watch, behind it
+ *   BROKEN_WATCHED_LATE         NP4: `watched` is set when the watcher is in the queue
+ *   BROKEN_WATCHERS_FIRST       an event wakes those who watch before it changes the epochs
  *   BROKEN_NO_LIFE_ON_EVENT     the life of an event is not looked at
  *   BROKEN_NO_LIFE_ON_RESUME    nor that of a call which has waited
  *   BROKEN_CALLS_NOT_AWAITED    the number is given away while calls are under way
  *   BROKEN_WAITS_LEFT           a close wakes nobody
- *   BROKEN_OPEN_LATE            `closing` is withdrawn after the kernel may have given the number away
- *   BROKEN_GAP                  nobody doubts the registration of a call that began between these two
+ *   BROKEN_OPEN_LATE            while the kernel closes it, and may give it away, the number counts as closed
+ *   BROKEN_OPEN_EARLY           the number is open to calls before the kernel has closed it
  *   BROKEN_NO_DOUBT             nobody doubts one that was made earlier
  *   BROKEN_DOUBT_DROPPED        nobody waits yet: there is no doubt
  */
@@ -67,6 +67,7 @@
 
 #define R 0
 #define W 1
+#define WATCHERS 2
 
 #define WRITER RS /* who waits; the readers are below */
 #define WATCHER (RS + 1)
@@ -87,10 +88,10 @@ bool fin, room, edge[2];
 
 /* The entry. */
 byte life, calls;
-bool closing, asked, shut, doubted;
-byte epoch[2], drained, both;
+bool closing, in_kernel, asked, shut, doubted, watched;
+byte epoch[2], drained;
 bool ready[2];
-chan q[2] = [ALL] of { byte };
+chan q[3] = [ALL] of { byte }; /* of the sides, and who watches */
 
 byte state[ALL], result[ALL], lives[ALL]; /* the waits */
 byte cuts = CUTS, fails = FAILS;
@@ -98,7 +99,7 @@ byte finished; /* readers */
 
 /* ---- under the guard ---- */
 
-/* Those who watch, and the first who waits for its turn, or all. */
+/* The first, or all. */
 inline wake_locked(s, everybody, what)
 {
     k = len(q[s]);
@@ -108,18 +109,14 @@ inline wake_locked(s, everybody, what)
         k--;
         q[s] ? x;
         if
-#ifdef BROKEN_TURN_HIDES_WATCHERS
         :: turn && !everybody -> q[s] ! x
-#else
-        :: turn && !everybody && x != WATCHER -> q[s] ! x
-#endif
         :: else ->
             if
             :: state[x] == OPEN ->
                 state[x] = CLAIMED;
                 result[x] = what;
                 woke = true;
-                turn = turn || x != WATCHER
+                turn = true
 #ifdef BROKEN_CUT_TAKES_EVENT
             :: state[x] == CUT -> woke = true; turn = true
 #else
@@ -133,9 +130,9 @@ inline wake_locked(s, everybody, what)
     turn = false
 }
 
-inline end_waits()
+inline end_waits(what)
 {
-    atomic { wake_locked(R, true, EBADF); woke = false; drained = 0; ready[R] = false } /* nobody waits for the other side */
+    atomic { wake_locked(R, true, what); woke = false } /* nobody waits for anything else where this is used */
 }
 
 /* ---- kernel ---- */
@@ -174,7 +171,7 @@ end:
 #ifdef FINS
     :: atomic { !fin && to_come == 0 -> fin = true; tell(R) }
 #endif
-#ifdef BOTH
+#if defined(WATCHES) || defined(WRITES)
     :: atomic { !room -> room = true; tell(W) } break
 #endif
     :: to_come == 0 -> break
@@ -195,17 +192,27 @@ inline take_event(s, all)
 #endif
             epoch[s]++;
             wake_locked(s, all, 0);
+#ifdef BROKEN_READY_ALONE
             ready[s] = ready[s] || !woke;
+#endif
             woke = false
         :: else
         fi
     }
 }
 
+inline wake_watchers()
+{
+    if
+    :: watched -> atomic { wake_locked(WATCHERS, true, 0); woke = false }
+    :: else
+    fi
+}
+
 proctype poller()
 {
     byte x, k, l;
-    bool turn, woke, in, out, over, b;
+    bool turn, woke, in, out, over;
 end:
     do
     :: atomic {
@@ -223,22 +230,27 @@ end:
         :: else
         fi;
 #endif
+#if defined(WATCHES) && defined(BROKEN_WATCHERS_FIRST)
+        wake_watchers();
+#endif
+        if
+        :: in -> take_event(R, over)
+        :: else
+        fi;
         if
         :: out -> take_event(W, false)
         :: else
         fi;
-        b = both > 0;
-        if
-        :: in || b -> take_event(R, over)
-        :: else
-        fi;
+#if defined(WATCHES) && !defined(BROKEN_WATCHERS_FIRST)
+        wake_watchers();
+#endif
 #ifdef BROKEN_SHUT_LATE
         if
         :: over -> shut = true
         :: else
         fi;
 #endif
-        atomic { in = false; out = false; over = false; b = false; l = 0 }
+        atomic { in = false; out = false; over = false; l = 0 }
     od
 }
 
@@ -261,7 +273,7 @@ inline prove()
         fi
     }
     if
-    :: b -> end_waits()
+    :: b -> end_waits(0)
     :: else
     fi;
     atomic {
@@ -283,9 +295,9 @@ proctype prover()
 end:
     do
 #ifdef BROKEN_DOUBT_DROPPED
-    :: atomic { doubted -> doubted = false; b = nempty(q[R]) || nempty(q[W]) }
+    :: atomic { doubted -> doubted = false; b = nempty(q[R]) }
 #else
-    :: atomic { doubted && (nempty(q[R]) || nempty(q[W]) || calls == 0) -> doubted = false; b = nempty(q[R]) || nempty(q[W]) }
+    :: atomic { doubted -> doubted = false; b = nempty(q[R]) || calls > 0 }
 #endif
         if
         :: b -> b = false; prove()
@@ -302,8 +314,12 @@ inline use_begin()
 #ifdef LIVES
     atomic {
         if
+#ifdef BROKEN_OPEN_LATE
         :: closing -> assert(!mine); r = EBADF
-        :: else -> u = life; calls++
+#else
+        :: closing && !in_kernel -> assert(!mine); r = EBADF
+#endif
+        :: !closing -> u = life; calls++
         fi
     }
 #else
@@ -320,44 +336,25 @@ inline use_end()
 #endif
 }
 
+#define SAME(s) (s == WATCHERS -> epoch[R] == e && epoch[W] == ew : epoch[s] == e)
+#define FLAG(s) (s == WATCHERS -> ready[R] || ready[W] : ready[s])
+
 /* Sets r, if it is not to be tried again. */
 inline wait(s)
 {
     ask();
-#ifdef BOTH
-    if
-    :: me == WATCHER && r == 0 ->
-#ifndef BROKEN_BOTH_LATE
-        both++;
-#endif
-        atomic {
-            if
-#if defined(BROKEN_READY_ALONE)
-            :: ready[W] -> ready[W] = false; r = AGAIN
-#elif !defined(BROKEN_NO_READY)
-            :: epoch[W] != ew -> r = AGAIN
-#endif
-            :: else
-            fi
-        }
-#ifdef BROKEN_BOTH_LATE
-        both++;
-#endif
-    :: else
-    fi;
-#endif
     atomic {
         if
         :: r != 0
         :: r == 0 && life != u -> r = EBADF
 #if defined(BROKEN_READY_ALONE)
-        :: r == 0 && life == u && ready[s] -> ready[s] = false; r = AGAIN
-        :: r == 0 && life == u && !ready[s] ->
+        :: r == 0 && life == u && FLAG(s) -> ready[s % 2] = false; r = AGAIN
+        :: r == 0 && life == u && !FLAG(s) ->
 #elif defined(BROKEN_NO_READY)
         :: r == 0 && life == u ->
 #else
-        :: r == 0 && life == u && epoch[s] != e -> r = AGAIN
-        :: r == 0 && life == u && epoch[s] == e ->
+        :: r == 0 && life == u && !SAME(s) -> r = AGAIN
+        :: r == 0 && life == u && SAME(s) ->
 #endif
             q[s] ! me;
             state[me] = OPEN;
@@ -367,6 +364,12 @@ inline wait(s)
             lives[me] = u
         fi
     }
+#ifdef BROKEN_WATCHED_LATE
+    if
+    :: me == WATCHER -> watched = true
+    :: else
+    fi;
+#endif
 #ifdef BROKEN_ASK_LATE
     if
     :: state[me] != 0 && !asked -> atomic { known = file; known_life = u; asked = true }
@@ -404,12 +407,6 @@ end_asleep:
         }
 #endif
     fi;
-#ifdef BOTH
-    if
-    :: me == WATCHER && both > 0 -> both--
-    :: else
-    fi;
-#endif
     if
     :: r == AGAIN -> r = 0
     :: else
@@ -453,7 +450,7 @@ inline use_pass(s)
 proctype reader(byte me; bool mine)
 {
     byte x, k, e, ew, u, n, r, i;
-    bool turn, woke, vain, done, gone;
+    bool turn, woke, vain, done, gone, waited;
     do
     :: i < READS && r == 0 ->
         i++;
@@ -494,7 +491,7 @@ proctype reader(byte me; bool mine)
 #endif
             fi;
             if
-            :: r == 0 && !done -> wait(R)
+            :: r == 0 && !done -> waited = true; wait(R)
             :: else
             fi
         :: else -> break
@@ -512,9 +509,10 @@ proctype reader(byte me; bool mine)
         :: done && n == 0 ->
             i = READS;
 #ifdef BROKEN_NO_PASS_ON_ERROR
-            done = false;
+            done = false
+#else
+            done = waited || fin
 #endif
-            skip
         :: else
         fi;
         if
@@ -525,7 +523,7 @@ proctype reader(byte me; bool mine)
         :: !gone -> use_end()
         :: else
         fi;
-        atomic { n = 0; e = 0 }
+        atomic { n = 0; e = 0; waited = false }
     :: else -> break
     od;
     finished++
@@ -552,19 +550,22 @@ proctype writer(byte me)
 }
 #endif
 
-#ifdef BOTH
+#ifdef WATCHES
 proctype watcher(byte me)
 {
     byte x, k, e, ew, u, r;
     bool turn, woke, done, mine, gone;
     use_begin();
+#ifndef BROKEN_WATCHED_LATE
+    watched = true;
+#endif
     do
     :: !done ->
         e = epoch[R];
         ew = epoch[W];
         done = READABLE || room;
         if
-        :: !done -> wait(R)
+        :: !done -> wait(WATCHERS)
         :: else
         fi
     :: else -> break
@@ -589,8 +590,8 @@ proctype cutter()
 
 inline forget()
 {
-    end_waits();
-    d_step { asked = false; shut = false }
+    end_waits(EBADF);
+    d_step { drained = 0; ready[R] = false; asked = false; shut = false }
 }
 
 #ifdef CLOSES
@@ -600,7 +601,7 @@ proctype closer()
     bool turn, woke;
     atomic { closing = true; life++ }
 #ifndef BROKEN_WAITS_LEFT
-    end_waits();
+    end_waits(EBADF);
 #endif
 #ifndef BROKEN_CALLS_NOT_AWAITED
     calls == 0;
@@ -611,16 +612,12 @@ proctype closer()
 #else
     forget();
 #endif
-#ifndef BROKEN_OPEN_LATE
+#ifdef BROKEN_OPEN_EARLY
     closing = false;
 #endif
+    in_kernel = true;
     atomic { lose_file(0) }
-#ifdef BROKEN_OPEN_LATE
-    closing = false;
-#endif
-#ifndef BROKEN_GAP
-    atomic { doubted = doubted || calls > 0 || nempty(q[R]) || nempty(q[W]) }
-#endif
+    d_step { closing = false; in_kernel = false }
 }
 
 /* The kernel gives the number to somebody who knows (w_fd_fresh), or does not. */
@@ -672,7 +669,7 @@ init
 #ifdef WRITES
         run writer(WRITER);
 #endif
-#ifdef BOTH
+#ifdef WATCHES
         run watcher(WATCHER);
 #endif
 #ifdef CLOSES
@@ -695,8 +692,6 @@ init
         i++
     :: else -> break
     od;
-#ifdef BOTH
     assert(state[WRITER] == 0 || !room);
     assert(state[WATCHER] == 0 || !(READABLE || room))
-#endif
 }

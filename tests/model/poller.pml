@@ -26,7 +26,7 @@
  *   BROKEN_PICKED_POLLS         an M that was picked already becomes the poller
  *   BROKEN_ROLE_KEPT            who leaves the netpoller with a P remains the poller
  *   BROKEN_NO_WAKE              who finds no P for what is ready puts it into the global queue, and wakes nobody
- *   BROKEN_POLLER_LEAVES        it leaves as superfluous when nobody else polls
+ *   BROKEN_POLLER_LEAVES        the poller may leave as superfluous, and nobody polls
  *   BROKEN_RELEASE_UNPOLLED     a P that goes idle because its M blocks wakes nobody to poll
  */
 #ifndef PS
@@ -59,7 +59,7 @@ byte poller = NONE;
 bool idle[MS], ended[MS], blocked[MS];
 byte idle_count, ended_count;
 bool wake[MS], next_p[MS];
-bool stopping;
+bool stopping, asleep; /* asleep: an M is in the netpoller, a hint */
 byte blocks = BLOCKS, events_left = EVENTS;
 
 /* ---- waking ---- */
@@ -149,9 +149,10 @@ inline harvest(to)
 
 inline sleep_in_poller()
 {
-    skip;
+    asleep = true;
 end_polling:
     atomic { PENDING || eventfd > 0 -> harvest(got) }
+    asleep = false;
 #ifdef BROKEN_LOOK_UNLOCKED
     woken = wake[me];
 #endif
@@ -304,7 +305,7 @@ end_asleep:
 #ifdef BROKEN_POLLER_LEAVES
             :: idle[me] && idle_count > KEEP ->
 #else
-            :: idle[me] && idle_count > KEEP && poller != NONE ->
+            :: idle[me] && idle_count > KEEP && !polls ->
 #endif
                 idle[me] = false;
                 idle_count--;
@@ -324,7 +325,8 @@ block:
     if
     :: glob > 0 -> w_m_start()
     :: else ->
-        atomic { idle_ps++; done = poller == NONE && !stopping }
+        idle_ps++;
+        done = !asleep;
 #ifndef BROKEN_RELEASE_UNPOLLED
         if
         :: done -> w_wake_one()

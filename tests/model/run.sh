@@ -162,8 +162,8 @@ netpoll() {
     holds -O0 two_readers_and_the_end $once -DDATA=2 -DFINS
     holds -O0 two_readers_one_is_cut $once -DDATA=2 -DCUTS=1
     holds -O0 a_read_that_fails $once -DDATA=2 -DFAILS=1
-    holds -O0 a_watcher_of_both_sides $once $one -DBOTH
-    holds -O0 a_watcher_and_a_writer $once $one -DBOTH -DWRITES
+    holds -O0 a_watcher_of_both_sides $once $one -DWATCHES
+    holds -O0 a_watcher_and_a_writer $once $one -DWATCHES -DWRITES
     holds -O0 a_close $once -DDATA=0 -DCLOSES
     holds -O1 a_close_and_data $once -DDATA=1 -DCLOSES
     holds -O0 a_close_behind_our_back -DBACK
@@ -178,11 +178,11 @@ netpoll() {
     caught NO_SHUT $one -DFINS
     caught SHUT_LATE $one -DFINS
     caught ASK_LATE $one
-    caught BOTH_LATE $once $one -DBOTH
-    caught TURN_HIDES_WATCHERS $once $one -DBOTH
+    caught WATCHED_LATE $once $one -DWATCHES
+    caught WATCHERS_FIRST $once $one -DWATCHES
     caught NO_LIFE_ON_EVENT $once -DDATA=2 -DCLOSES
     caught NO_LIFE_ON_RESUME $once -DDATA=1 -DCLOSES
-    for variant in CALLS_NOT_AWAITED WAITS_LEFT OPEN_LATE GAP; do
+    for variant in CALLS_NOT_AWAITED WAITS_LEFT OPEN_LATE OPEN_EARLY; do
         caught $variant $once -DDATA=0 -DCLOSES
     done
     caught NO_DOUBT $once -DBACK
@@ -222,6 +222,7 @@ take() {
     caught RETAKE_WITHOUT_SWAP -DOPS=1 -DGS=0
     caught BACK_WITHOUT_SWAP -DOPS=1 -DGS=0
     caught HOLDER_NOT_LOOKED_AT $two_ps
+    caught BLOCKED_TAKEN_UNLOCKED
     for variant in NO_FENCE_AT_GATE STOP_UNSEEN BLOCKED_P_STAYS LEFT_UNLOOKED_AT LEFT_UNFENCED LEFT_UNSEEN; do
         caught $variant $stop -DLOOKS=0
     done

@@ -28,6 +28,7 @@
  *   BROKEN_LOST_STAYS           it is not forgotten when the M has another P
  *   BROKEN_RETAKE_WITHOUT_SWAP  the monitor looks at blocked_by, then writes it
  *   BROKEN_BACK_WITHOUT_SWAP    likewise the M that comes back
+ *   BROKEN_BLOCKED_TAKEN_UNLOCKED one M takes the P of another out of its region, and the monitor may be looking at it
  *   BROKEN_NO_FENCE_AT_GATE     [ST-1]: the gate is opened and `stopping` looked at without a fence between
  *   BROKEN_STOP_UNSEEN          [ST-1]: who opens its gate does not look at it at all
  *   BROKEN_BLOCKED_P_STAYS      the end of a run does not take away the P of those that it leaves behind in a region
@@ -200,6 +201,32 @@ inline take_back(x)
 #endif
 }
 
+/* The P of another who blocks, whose goroutine is where ours was: nobody is counted. */
+inline take_blocked()
+{
+    atomic {
+#ifndef BROKEN_BLOCKED_TAKEN_UNLOCKED
+        !locked && FENCE;
+#endif
+        assert(!gone);
+        k = 0;
+        do
+        :: k < PS && blocked_by[k] == NONE -> k++
+        :: else -> break
+        od;
+        if
+        :: k < PS ->
+            blocked_by[k] = NONE;
+            p = k;
+#ifndef BROKEN_BLOCKED_TAKEN_UNLOCKED
+            p_m[p] = NONE
+#endif
+        :: else
+        fi;
+        k = 0
+    }
+}
+
 inline wait_for_p()
 {
     atomic {
@@ -214,6 +241,10 @@ inline wait_for_p()
         :: else
         fi
     }
+    if
+    :: p == NONE && !stopping -> take_blocked()
+    :: else
+    fi;
     if
     :: p != NONE -> w_m_acquire(p)
     :: else ->
