@@ -4,8 +4,8 @@
  * of a run in src/run.c) as a model for spin: MS threads, PS Ps, the monitor, and somebody who stops the run (STOPS).
  *
  * A goroutine leaves the runtime and comes back, enters blocking regions, in which it may call the runtime, and ends; OPS such
- * deeds all in all. Between two steps a thread may sleep for any time. When the run was stopped the monitor waits for the threads,
- * leaves those behind that are outside, and then everything is gone; and another run begins.
+ * deeds all in all. Between two steps a thread may sleep for any time. When the run was stopped the monitor waits for the
+ * threads, leaves those behind that are outside, and then everything is gone; and another run begins.
  *
  * The stores of an M to in_runtime, gate, blocked_p and blocked_by lie in a store buffer, first in, first out (TSO), which is
  * emptied at any time; a swap, a lock and a fence of the M wait until it is empty, and so does membarrier, for each M.
@@ -13,8 +13,8 @@
  * What must hold:
  *   - nobody uses a P (its queues, its counters) while another does: use, unuse; nobody does when the run is gone;
  *   - an M that is inside, and past the gate, holds a P;
- *   - when nothing can happen any more every goroutine has ended, every P is idle, once, every M sleeps as an idle one, and nobody
- *     is counted as one whose P was taken; after a stop, every M has ended.
+ *   - when nothing can happen any more every goroutine has ended, every P is idle, once, every M sleeps as an idle one, and
+ *     nobody is counted as one whose P was taken; after a stop, every M has ended.
  * Broken on purpose, with -D:
  *   BROKEN_NO_MEMBARRIER        the gate is closed and in_runtime looked at without a fence on the side of the M
  *   BROKEN_GATE_LATE            in_runtime is looked at first, then the gate is closed
