@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections, sleeping, files, names and processes through libweft_posix. */
+#include "pairs.h"
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/* ---- early ------------------------------------------------------------------------------------------------------ */
+
+static char early_bytes[2] = "??";
+
+/* Before the constructors of any library. */
+static void call_early(void)
+{
+    int fd = open("/dev/zero", O_RDONLY);
+    if (read(fd, early_bytes, sizeof early_bytes) != sizeof early_bytes)
+        early_bytes[0] = '!';
+    usleep(1);
+    close(fd);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*early)(void) = call_early;
+
+CASE(they_work_before_any_constructor)
+{
+    CHECK_EQ(early_bytes[0], 0);
+    CHECK_EQ(early_bytes[1], 0);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------ */
+
+/* In fds[0], of the family in data. */
+static int listener(int family, struct sockaddr_storage *at, socklen_t *n)
+{
+    int fd = socket(family, SOCK_STREAM, 0);
+    *at = (struct sockaddr_storage){.ss_family = (sa_family_t)family};
+    if (family == AF_INET)
+        ((struct sockaddr_in *)at)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK_EQ(bind(fd, (struct sockaddr *)at, family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(sa_family_t)), 0);
+    CHECK_EQ(listen(fd, 64), 0);
+    *n = sizeof *at;
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)at, n), 0);
+    return fd;
+}
+
+static void with_listener(struct pair *p, int family)
+{
+    struct sockaddr_storage at;
+    socklen_t n;
+    p->fds[0] = listener(family, &at, &n);
+    p->fds[1] = socket(family, SOCK_STREAM, 0);
+}
+
+static void with_tcp(struct pair *p)
+{
+    with_listener(p, AF_INET);
+}
+
+static void with_local(struct pair *p)
+{
+    with_listener(p, AF_UNIX);
+}
+
+static void wait_accept(struct pair *p)
+{
+    struct sockaddr_storage from;
+    socklen_t n = sizeof from;
+    int fd = accept(p->fds[0], (struct sockaddr *)&from, &n);
+    CHECK(fd >= 0 && is_blocking(fd) && n > 0);
+    CHECK_EQ(read(fd, p->data, sizeof p->data), 2);
+    CHECK_EQ(write(fd, "ok", 2), 2);
+    close(fd);
+}
+
+static void feed_connect(struct pair *p)
+{
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    char text[2];
+    CHECK_EQ(getsockname(p->fds[0], (struct sockaddr *)&at, &n), 0);
+    CHECK_EQ(connect(p->fds[1], (struct sockaddr *)&at, n), 0);
+    CHECK(is_blocking(p->fds[1]));
+    CHECK_EQ(write(p->fds[1], "hi", 2), 2);
+    CHECK_EQ(read(p->fds[1], text, 2), 2);
+}
+
+CASE(accept_and_connect_park)
+{
+    each_way(&(struct kind){with_tcp, wait_accept, feed_connect});
+    each_way(&(struct kind){with_local, wait_accept, feed_connect});
+}
+
+static void wait_accept4(struct pair *p)
+{
+    int fd = accept4(p->fds[0], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    CHECK(fd >= 0 && !is_blocking(fd) && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    fcntl(fd, F_SETFL, 0);
+    CHECK_EQ(read(fd, p->data, sizeof p->data), 2);
+    CHECK_EQ(write(fd, "ok", 2), 2);
+    close(fd);
+}
+
+CASE(accept4_knows_its_flags)
+{
+    each_way(&(struct kind){with_tcp, wait_accept4, feed_connect});
+}
+
+/* Many accept from the same blocking listener; everybody gets one. */
+enum { ACCEPTORS = 20 };
+
+struct door {
+    int fd;
+    struct sockaddr_storage at;
+    socklen_t n;
+    weft_wg all;
+};
+
+static void accepts_one(void *arg)
+{
+    struct door *door = arg;
+    char c;
+    int fd = accept(door->fd, NULL, NULL);
+    CHECK(fd >= 0);
+    CHECK_EQ(read(fd, &c, 1), 1);
+    close(fd);
+    weft_wg_done(&door->all);
+}
+
+static void connects_one(void *arg)
+{
+    struct door *door = arg;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&door->at, door->n), 0);
+    CHECK_EQ(write(fd, "x", 1), 1);
+    close(fd);
+    weft_wg_done(&door->all);
+}
+
+static void door_main(void *arg)
+{
+    struct door door = {0};
+    (void)arg;
+    door.fd = listener(AF_INET, &door.at, &door.n);
+    weft_wg_add(&door.all, 2 * ACCEPTORS);
+    for (int i = 0; i < ACCEPTORS; i++)
+        CHECK_EQ(weft_go(accepts_one, &door), 0);
+    for (int i = 0; i < ACCEPTORS; i++)
+        CHECK_EQ(weft_go(connects_one, &door), 0);
+    CHECK_EQ(weft_wg_wait(&door.all), 0);
+    CHECK(check_threads() <= weft_procs(0) + SPARE_THREADS);
+    close(door.fd);
+}
+
+CASE(many_may_accept_from_one_listener)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, door_main, NULL), 0);
+}
+
+static void refused(void)
+{
+    struct sockaddr_storage at;
+    socklen_t n;
+    int fd = listener(AF_INET, &at, &n), other = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_ERRNO(accept(other, NULL, NULL), EINVAL);
+    CHECK_ERRNO(accept(-1, NULL, NULL), EBADF);
+    CHECK_ERRNO(connect(other, NULL, 0), EINVAL);
+    close(fd);
+    CHECK_ERRNO(connect(other, (struct sockaddr *)&at, n), ECONNREFUSED);
+    CHECK(is_blocking(other));
+    close(other);
+}
+
+CASE(connections_may_be_refused)
+{
+    inside_and_outside(refused);
+}
+
+/* A limit of 30 ms. */
+static void limit(int fd, int option)
+{
+    struct timeval tv = {.tv_usec = 30000};
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, option, &tv, sizeof tv), 0);
+}
+
+static void limited_accept(void)
+{
+    struct sockaddr_storage at;
+    socklen_t n;
+    int fd = listener(AF_INET, &at, &n);
+    limit(fd, SO_RCVTIMEO);
+    CHECK_ERRNO(accept(fd, NULL, NULL), EAGAIN);
+    CHECK_ERRNO(accept4(fd, NULL, NULL, 0), EAGAIN);
+    CHECK(is_blocking(fd));
+    close(fd);
+}
+
+CASE(accept_knows_the_sockets_limit)
+{
+    inside_and_outside(limited_accept);
+}
+
+/* Nobody accepts, and the queue of the listener is full: who else connects has to wait. */
+static void limited_connect(int family, int err)
+{
+    enum { TRIES = 8 };
+    struct sockaddr_storage at;
+    socklen_t n;
+    int fd = listener(family, &at, &n), fds[TRIES], i, r = 0;
+    CHECK_EQ(listen(fd, 0), 0);
+    for (i = 0; i < TRIES && r == 0; i++) {
+        fds[i] = socket(family, SOCK_STREAM, 0);
+        limit(fds[i], SO_SNDTIMEO);
+        r = connect(fds[i], (struct sockaddr *)&at, n);
+    }
+    CHECK_EQ(r, -1);
+    CHECK_EQ(errno_of_now(), err);
+    CHECK(is_blocking(fds[i - 1]));
+    while (i > 0)
+        close(fds[--i]);
+    close(fd);
+}
+
+static void limited_connects(void)
+{
+    limited_connect(AF_INET, EINPROGRESS);
+    limited_connect(AF_UNIX, EAGAIN);
+}
+
+CASE(connect_knows_the_sockets_limit)
+{
+    inside_and_outside(limited_connects);
+}
+
+/* ---- sleeping --------------------------------------------------------------------------------------------------- */
+
+static void sleeps(void)
+{
+    struct timespec at, span = {.tv_nsec = 20 * WEFT_MSEC};
+    int64_t began = weft_now();
+    CHECK_EQ(usleep(20000), 0);
+    CHECK(weft_now() - began >= 20 * WEFT_MSEC);
+    CHECK_EQ(nanosleep(&span, NULL), 0);
+    CHECK(weft_now() - began >= 40 * WEFT_MSEC);
+    CHECK_EQ(clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL), 0);
+    CHECK(weft_now() - began >= 60 * WEFT_MSEC);
+    at = (struct timespec){.tv_sec = (began + 80 * WEFT_MSEC) / WEFT_SEC,
+                           .tv_nsec = (began + 80 * WEFT_MSEC) % WEFT_SEC};
+    CHECK_EQ(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL), 0);
+    CHECK(weft_now() - began >= 80 * WEFT_MSEC);
+    clock_gettime(CLOCK_REALTIME, &at);
+    CHECK_EQ(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &at, NULL), 0);
+    CHECK_EQ(sleep(0), 0);
+    CHECK_ERRNO(nanosleep(&(struct timespec){.tv_nsec = -1}, NULL), EINVAL);
+    CHECK_EQ(clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = WEFT_SEC}, NULL), EINVAL);
+}
+
+CASE(sleeping_takes_its_time)
+{
+    inside_and_outside(sleeps);
+}
+
+static void with_nothing(struct pair *p)
+{
+    with_pipe(p);
+}
+
+static void wait_sleep(struct pair *p)
+{
+    (void)p;
+    CHECK_EQ(sleep(1), 0);
+}
+
+static void feed_nothing(struct pair *p)
+{
+    (void)p;
+}
+
+CASE(sleeping_parks)
+{
+    each_way(&(struct kind){with_nothing, wait_sleep, feed_nothing});
+}
+
+static void cut_sleeps(void *arg)
+{
+    weft_scope s;
+    struct timespec left = {0};
+    (void)arg;
+    CHECK_EQ(weft_scope_open(&s, weft_now() + 20 * WEFT_MSEC), 0);
+    CHECK_ERRNO(nanosleep(&(struct timespec){.tv_sec = 1000}, &left), ETIMEDOUT);
+    CHECK(left.tv_sec > 800 && left.tv_sec < 1000);
+    CHECK_EQ(clock_nanosleep(CLOCK_REALTIME, 0, &(struct timespec){.tv_sec = 1000}, NULL), ETIMEDOUT);
+    CHECK_ERRNO(usleep(900000000), ETIMEDOUT);
+    CHECK_EQ(sleep(1000), 1000);
+    CHECK_EQ(weft_scope_close(&s), -ETIMEDOUT);
+}
+
+CASE(the_end_of_a_scope_ends_a_sleep)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, cut_sleeps, NULL), 0);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+static void at_offsets(int fd)
+{
+    char text[16] = {0};
+    struct iovec from[] = {{"ab", 2}, {"cd", 2}}, to[] = {{text, 1}, {text + 1, 3}};
+    CHECK_EQ(pwrite(fd, "0123456789", 10, 0), 10);
+    CHECK_EQ(pwrite64(fd, "xy", 2, 8), 2);
+    CHECK_EQ(pwritev(fd, from, 2, 2), 4);
+    CHECK_EQ(preadv(fd, to, 2, 2), 4);
+    CHECK(memcmp(text, "abcd", 4) == 0);
+    CHECK_EQ(pread(fd, text, 10, 0), 10);
+    CHECK_EQ(pread64(fd, text + 10, 2, 8), 2);
+    CHECK(memcmp(text, "01abcd67xyxy", 12) == 0);
+    CHECK_EQ(preadv2(fd, to, 1, 0, 0), 1);
+    CHECK_EQ(pwritev2(fd, from, 1, 0, 0), 2);
+}
+
+static void written_and_synced(int fd)
+{
+    CHECK_EQ(lseek(fd, 0, SEEK_SET), 0);
+    CHECK_EQ(write(fd, "one", 3), 3);
+    CHECK_EQ(fsync(fd), 0);
+    CHECK_EQ(fdatasync(fd), 0);
+    CHECK_EQ(flock(fd, LOCK_EX), 0);
+    CHECK_EQ(lockf(fd, F_TEST, 0), 0);
+    CHECK_EQ(close(fd), 0);
+}
+
+static void opened_again(const char *path)
+{
+    char text[4] = {0};
+    int fd = open(path, O_RDONLY);
+    CHECK_EQ(fcntl(fd, F_GETFD), 0); /* not close-on-exec unless one asks for it */
+    CHECK_EQ(read(fd, text, 3), 3);
+    CHECK(memcmp(text, "one", 3) == 0);
+    CHECK_EQ(close(fd), 0);
+    fd = openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+    CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    CHECK_EQ(close(fd), 0);
+}
+
+static void created_with_a_mode(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY, 0600);
+    CHECK_EQ(fstat(fd, &st), 0);
+    CHECK_EQ(st.st_mode & 0777, 0600);
+    CHECK_EQ(close(fd), 0);
+}
+
+static void file_calls(void)
+{
+    char path[] = "/tmp/weft-posix-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    at_offsets(fd);
+    written_and_synced(fd);
+    opened_again(path);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_ERRNO(open(path, O_RDONLY), ENOENT);
+    created_with_a_mode(path);
+    CHECK_EQ(unlink(path), 0);
+}
+
+CASE(files_are_opened_read_and_written)
+{
+    inside_and_outside(file_calls);
+}
+
+/* Opening a fifo waits for the other side. */
+static char fifo[64];
+
+static void open_other_side(void *arg)
+{
+    int fd = open(fifo, O_WRONLY);
+    CHECK_EQ(write(fd, "x", 1), 1);
+    close(fd);
+    weft_wg_done(arg);
+}
+
+static void fifo_main(void *arg)
+{
+    char c;
+    weft_wg other = {0};
+    (void)arg;
+    snprintf(fifo, sizeof fifo, "/tmp/weft-posix-fifo-%d", (int)getpid());
+    CHECK_EQ(mkfifo(fifo, 0600), 0);
+    weft_wg_add(&other, 1);
+    CHECK_EQ(weft_go(open_other_side, &other), 0);
+    int fd = open(fifo, O_RDONLY);
+    CHECK_EQ(read(fd, &c, 1), 1);
+    close(fd);
+    CHECK_EQ(weft_wg_wait(&other), 0);
+    CHECK_EQ(unlink(fifo), 0);
+}
+
+CASE(open_lets_others_run)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, fifo_main, NULL), 0);
+}
+
+static void copies(void)
+{
+    char path[] = "/tmp/weft-posix-XXXXXX", text[8] = {0};
+    int fd = mkstemp(path), fds[2];
+    off_t at = 0;
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    CHECK_EQ(write(fd, "one two", 7), 7);
+    CHECK_EQ(sendfile(fds[1], fd, &at, 7), 7);
+    CHECK_EQ(read(fds[0], text, sizeof text), 7);
+    CHECK(memcmp(text, "one two", 7) == 0);
+    close(fd);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+CASE(sendfile_copies)
+{
+    inside_and_outside(copies);
+}
+
+/* ---- many messages at once -------------------------------------------------------------------------------------- */
+
+static void batches(void)
+{
+    int fds[2];
+    char text[2][4] = {{0}};
+    struct iovec from[2] = {{"one", 3}, {"two", 3}}, to[2] = {{text[0], 4}, {text[1], 4}};
+    struct mmsghdr out[2] = {{.msg_hdr = {.msg_iov = &from[0], .msg_iovlen = 1}},
+                             {.msg_hdr = {.msg_iov = &from[1], .msg_iovlen = 1}}};
+    struct mmsghdr in[2] = {{.msg_hdr = {.msg_iov = &to[0], .msg_iovlen = 1}},
+                            {.msg_hdr = {.msg_iov = &to[1], .msg_iovlen = 1}}};
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, fds), 0);
+    CHECK_EQ(sendmmsg(fds[1], out, 2, 0), 2);
+    CHECK_EQ(recvmmsg(fds[0], in, 2, 0, NULL), 2);
+    CHECK(memcmp(text[0], "one", 3) == 0 && memcmp(text[1], "two", 3) == 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+CASE(messages_go_in_batches)
+{
+    inside_and_outside(batches);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------ */
+
+static void names(void)
+{
+    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    char name[64], service[16];
+    CHECK_EQ(getaddrinfo("localhost", "80", &hints, &found), 0);
+    CHECK(found != NULL && ((struct sockaddr_in *)found->ai_addr)->sin_port == htons(80));
+    CHECK_EQ(getnameinfo(found->ai_addr, found->ai_addrlen, name, sizeof name, service, sizeof service,
+                         NI_NUMERICHOST | NI_NUMERICSERV),
+             0);
+    CHECK(strcmp(name, "127.0.0.1") == 0 && strcmp(service, "80") == 0);
+    freeaddrinfo(found);
+    hints.ai_flags = AI_NUMERICHOST;
+    CHECK_EQ(getaddrinfo("no number", NULL, &hints, &found), EAI_NONAME);
+}
+
+CASE(names_are_looked_up)
+{
+    inside_and_outside(names);
+}
+
+/* ---- processes -------------------------------------------------------------------------------------------------- */
+
+static void child(void)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", "sleep 0.1; exit 3", (char *)NULL);
+        _exit(1);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    CHECK_ERRNO(waitpid(pid, &status, 0), ECHILD);
+    CHECK_EQ(WEXITSTATUS(system("exit 4")), 4);
+}
+
+CASE(children_are_waited_for)
+{
+    inside_and_outside(child);
+}
