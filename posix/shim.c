@@ -18,7 +18,7 @@ static long missing(void)
     return -1;
 }
 
-void *w_find(_Atomic(void *) *found, const char *name)
+void *w_real(_Atomic(void *) *found, const char *name)
 {
     /* relaxed: whoever looks at the same time finds the same */
     void *fn = atomic_load_explicit(found, memory_order_relaxed);

@@ -32,10 +32,10 @@
 #define W_REAL(name)                                 \
     ({                                               \
         static _Atomic(void *) found_;               \
-        (__typeof__(&(name)))w_find(&found_, #name); \
+        (__typeof__(&(name)))w_real(&found_, #name); \
     })
 
-void *w_find(_Atomic(void *) *found, const char *name);
+void *w_real(_Atomic(void *) *found, const char *name);
 
 /* Is this a goroutine, and not inside a region of ours (PX2)? */
 bool w_parks(void);
