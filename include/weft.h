@@ -19,9 +19,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -319,6 +317,10 @@ WEFT_API void *weft_local_get(const void *key);
  * but weft_accept and weft_connect set O_NONBLOCK. A descriptor that is closed while somebody may be using it must be closed
  * with weft_close_fd.
  */
+struct iovec;  /* <sys/uio.h> */
+struct msghdr; /* <sys/socket.h>, as the next; its socklen_t is an unsigned int */
+struct sockaddr;
+
 WEFT_API ssize_t weft_read(int fd, void *buffer, size_t size);
 
 /* All of it, unless an error or the end of the scope comes in between: then how much was written, if anything was. */
@@ -326,9 +328,9 @@ WEFT_API ssize_t weft_write(int fd, const void *buffer, size_t size);
 WEFT_API ssize_t weft_readv(int fd, const struct iovec *iov, int count);
 WEFT_API ssize_t weft_writev(int fd, const struct iovec *iov, int count);
 WEFT_API ssize_t weft_recv_from(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
-                                socklen_t *length);
+                                unsigned int *length);
 WEFT_API ssize_t weft_send_to(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *address,
-                              socklen_t length);
+                              unsigned int length);
 WEFT_API ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags);
 WEFT_API ssize_t weft_sendmsg(int fd, const struct msghdr *message, int flags);
 
@@ -338,8 +340,8 @@ WEFT_API int weft_open(const char *path, int flags, mode_t mode); /* close-on-ex
 WEFT_API int weft_fsync(int fd);
 
 /* The new descriptor is non-blocking and close-on-exec. */
-WEFT_API int weft_accept(int fd, struct sockaddr *address, socklen_t *length);
-WEFT_API int weft_connect(int fd, const struct sockaddr *address, socklen_t length);
+WEFT_API int weft_accept(int fd, struct sockaddr *address, unsigned int *length);
+WEFT_API int weft_connect(int fd, const struct sockaddr *address, unsigned int length);
 
 /* Waits for any of POLLIN, POLLPRI, POLLOUT; returns what is ready of these, with POLLERR and POLLHUP as poll() does. */
 WEFT_API int weft_wait_fd(int fd, int events);

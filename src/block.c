@@ -12,8 +12,16 @@
  * A goroutine whose P had to be taken once will probably block as long the next time: it then gives its P away at once
  * if others wait for it, so many times, twice as many after each time that it was right.
  *
+ * Regions that nobody announced. A goroutine that calls plain read(), usleep() or flock() stops its thread and its P. The
+ * monitor notices: others wait, the P has not switched since the last look, and its thread uses no processor time and is
+ * asleep, as the kernel tells (sysmon.c). It takes the P as w_rescue takes a goroutine out of a slot: the gate closed, a
+ * membarrier, and the M outside the runtime (sched.c). The thread, when it comes back, runs on without a P until its next
+ * runtime call, which finds the gate closed and waits for one. A thread that woke up at any point of this is either seen inside
+ * the runtime, and keeps its P, or comes to the gate after it was closed.
+ *
  * A runtime call inside the region ends it silently (w_enter finds the gate closed); the leave then has nothing to do.
  */
+#include "netpoll.h"
 #include "park.h"
 
 enum { FIRST_HANDOFFS = 8, MAX_HANDOFFS = 1024 };
@@ -77,6 +85,15 @@ struct w_m *w_block_end(struct w_m *m)
     return m;
 }
 
+/* Its P was taken while it was in a call that nobody announced. */
+struct w_m *w_block_found_end(struct w_m *m)
+{
+    m->lost = false;
+    m = wait_for_p(m);
+    w_set_state(m->g, W_RUNNING);
+    return m;
+}
+
 /* The P goes to somebody else while we block. */
 static void give_away(struct w_p *p)
 {
@@ -108,8 +125,8 @@ static void begin(struct w_m *m)
     st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
     if (others)
         w_look_again();
-    if (ld_relaxed(&p->timers.next) != WEFT_NEVER && !ld_relaxed(&w_sched.timely))
-        w_monitor_wake(); /* it did not know of the timers that nobody else sees to now (T4) */
+    if ((ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_used()) && !ld_relaxed(&w_sched.timely))
+        w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
 }
 
 void weft_block_enter(void)
@@ -158,4 +175,22 @@ void w_p_retake(struct w_p *p, struct w_m *m)
     if (!cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
         return;
     give_away(p);
+}
+
+bool w_p_take(struct w_p *p, struct w_m *m)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    bool taken = w_m_outside(p, m);
+    if (taken) {
+        m->p = NULL;
+        m->lost = true;
+        m->g->since = ld_relaxed(&w_sched.coarse_now);
+        w_set_state(m->g, W_BLOCKED);
+        st_relaxed(&p->m, NULL);
+        w_sched.retaken++;
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (taken)
+        w_p_release(p);
+    return taken;
 }

@@ -2,6 +2,15 @@
 /* What every goroutine is doing, as text. */
 #include "scope.h"
 
+static void print_reason(int fd, const struct w_g *g)
+{
+    w_say_to(fd, ": %s ", w_reason_name(g->reason));
+    if (g->reason >= W_REASON_READ)
+        w_say_to(fd, "%ld", (long)(intptr_t)g->waits_on);
+    else
+        w_say_to(fd, "%p", g->waits_on);
+}
+
 static void print_head(int fd, const struct w_g *g)
 {
     enum w_state state = ld_relaxed(&g->state);
@@ -10,7 +19,7 @@ static void print_head(int fd, const struct w_g *g)
         w_say_to(fd, " \"%s\"", g->name);
     w_say_to(fd, " [%s", w_state_name(state));
     if (state == W_WAITING)
-        w_say_to(fd, ": %s %p", w_reason_name(g->reason), g->waits_on);
+        print_reason(fd, g);
     if (state == W_WAITING || state == W_BLOCKED)
         w_say_to(fd, ", %ld ms", (long)((w_now() - g->since) / WEFT_MSEC));
     int64_t since = w_goes_on_since(g);

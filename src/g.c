@@ -591,6 +591,9 @@ const char *w_reason_name(enum w_reason r)
         [W_REASON_ONCE] = "once",
         [W_REASON_SEMAPHORE] = "semaphore",
         [W_REASON_SCOPE] = "goroutines of scope",
+        [W_REASON_READ] = "read from descriptor",
+        [W_REASON_WRITE] = "write to descriptor",
+        [W_REASON_FILE] = "file descriptor",
     };
     return names[r];
 }

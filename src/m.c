@@ -10,9 +10,13 @@
  * goes idle looks whether a timer is due before the keeper wakes up, and then is the keeper itself; it is the last of the
  * idle ones to be woken for anything else. A timer that comes later belongs to a P that is held, whose M looks at it.
  *
+ * The poller is the idle M that sleeps in the netpoller instead of on its futex, if this run polls at all. It is woken through
+ * that, and is the last but one to be woken for anything else. It may be the keeper as well.
+ *
  * Pinned: when a pinned goroutine parks, its M gives its P away and sleeps. Whoever finds the goroutine in a queue hands
  * over his own P to that M and sleeps in turn: two thread switches, as in Go.
  */
+#include "netpoll.h"
 #include "timer.h"
 #include "weft_internal.h"
 #include <stdlib.h>
@@ -173,10 +177,14 @@ static int make_m(struct w_p *p, bool spinning)
 
 /* ---- sleeping and waking ---------------------------------------------------------------------------------------- */
 
+/* Under w_sched.lock. */
 void w_m_wake(struct w_m *m)
 {
     st_release(&m->wake, 1); /* [MW-1] publishes next_p */
-    w_futex_wake(&m->wake, 1);
+    if (m == w_sched.poller)
+        w_poll_interrupt();
+    else
+        w_futex_wake(&m->wake, 1);
 }
 
 /* false: the time passed first. */
@@ -243,23 +251,33 @@ static void remove_idle_locked(struct w_m *m)
     no_keeper_locked(m);
 }
 
+/* Whom to disturb first: nobody relies on it; the timers do; whoever waits for a descriptor does. */
+static int duties(const struct w_m *m)
+{
+    return m == w_sched.poller ? 2 : m == w_sched.keeper ? 1 : 0;
+}
+
 static struct w_m *pop_idle_locked(void)
 {
     struct w_m *m = w_sched.idle_ms;
     if (m == NULL)
         return NULL;
-    if (m == w_sched.keeper && m->link != NULL)
-        m = m->link;
+    for (struct w_m *at = m->link; at != NULL && duties(m) > 0; at = at->link)
+        if (duties(at) < duties(m))
+            m = at;
     remove_idle_locked(m);
     return m;
 }
 
-/* How long it may sleep. */
-static int64_t time_to_sleep(struct w_m *m)
+/* How long it may sleep; and whether in the netpoller. */
+static int64_t time_to_sleep(struct w_m *m, bool *polls)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
+    if (w_sched.poller == NULL && m->idle && w_poll_used())
+        w_sched.poller = m;
+    *polls = w_sched.poller == m;
     int64_t until = w_sched.keeper == m ? ld_relaxed(&w_sched.keeper_until) : WEFT_NEVER;
-    bool superfluous = w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs);
+    bool superfluous = !*polls && w_sched.idle_m_count > KEEP_IDLE + ld_relaxed(&w_sched.procs);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (until == WEFT_NEVER)
         return superfluous ? LINGER : -1;
@@ -267,19 +285,49 @@ static int64_t time_to_sleep(struct w_m *m)
     return left > 0 ? left : 0;
 }
 
+/* Out of the list with an idle P, as one that looks for work; NULL: there is none. */
+static struct w_p *take_idle_p_locked(struct w_m *m)
+{
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    if (p == NULL)
+        return NULL;
+    remove_idle_locked(m);
+    m->spinning = true;
+    add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
+    return p;
+}
+
+/* Sleeps in the netpoller. true: it was woken, or has found something and a P to run it. */
+static bool sleep_in_poller(struct w_m *m, int64_t ns)
+{
+    struct w_claimed ready = {0};
+    struct w_p *p = NULL;
+    w_poll_sleep(ns, &ready);
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_sched.poller = NULL;
+    bool woken = ld_acquire(&m->wake) != 0; /* [MW-1] */
+    if (!woken && ready.first != NULL)
+        p = take_idle_p_locked(m);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (woken) {
+        w_poll_awake();
+        st_relaxed(&m->wake, 0);
+        take_next_p(m);
+    } else if (p != NULL) {
+        w_m_acquire(m, p);
+    }
+    w_wake_several(ready.first);
+    return woken || p != NULL;
+}
+
 /* The keeper's time has come: with an idle P, as one that looks for work. false: somebody has just picked it. */
 static bool keep_time(struct w_m *m)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
     bool keeper = w_sched.keeper == m;
-    struct w_p *p = keeper && !ld_relaxed(&w_sched.stopping) ? w_p_get_idle_locked() : NULL;
-    if (p != NULL) {
-        remove_idle_locked(m);
-        m->spinning = true;
-        add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
-    } else if (keeper) {
+    struct w_p *p = keeper ? take_idle_p_locked(m) : NULL;
+    if (keeper && p == NULL)
         no_keeper_locked(m); /* all Ps are busy, and see to their timers */
-    }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (p != NULL)
         w_m_acquire(m, p);
@@ -302,12 +350,18 @@ static bool leave_idle(struct w_m *m)
 /* Returns with a P; without one if this thread must end. */
 void w_m_stop(struct w_m *m)
 {
+    bool polls;
     if (!push_idle(m))
         return;
-    while (!sleep_m(m, time_to_sleep(m)))
-        if (keep_time(m) || leave_idle(m))
+    do {
+        int64_t ns = time_to_sleep(m, &polls);
+        if (polls && sleep_in_poller(m, ns))
             return;
-    take_next_p(m);
+        if (!polls && sleep_m(m, ns)) {
+            take_next_p(m);
+            return;
+        }
+    } while (!keep_time(m) && !leave_idle(m));
 }
 
 int w_m_start(struct w_p *p, bool spinning)

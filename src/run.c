@@ -9,6 +9,8 @@
  * holds its stack, and ends by itself, touching nothing shared, when its goroutine next calls the runtime. One that wants to
  * run but was not given a processor by the kernel meanwhile, on a crowded machine, gets more time.
  */
+#include "file.h"
+#include "netpoll.h"
 #include "timer.h"
 #include "weft_internal.h"
 #include <stdio.h>
@@ -27,17 +29,6 @@ static _Atomic bool claimed; /* a run is under way, from its first step to its l
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
-/* By the kernel's number: pthread_create may not have returned yet, or the thread not have begun (0). */
-static int64_t cpu_time(struct w_m *m)
-{
-    enum { OF_A_THREAD = 6 };
-    struct timespec ts = {0};
-    pid_t tid = ld_relaxed(&m->tid);
-    if (tid != 0)
-        clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts);
-    return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
-}
-
 void w_stop_locked(int result)
 {
     if (ld_relaxed(&w_sched.stopping))
@@ -49,7 +40,7 @@ void w_stop_locked(int result)
     for (struct w_m *m = w_sched.all_ms; m != NULL; m = m->all_next) {
         st_relaxed(&m->gate, NULL);
         m->idle = false;
-        m->cpu_at_stop = cpu_time(m);
+        m->cpu_at_stop = w_thread_cpu(ld_relaxed(&m->tid));
         w_m_wake(m);
     }
     w_sched.idle_ms = NULL;
@@ -73,37 +64,23 @@ static int alive(void)
     return (int)n;
 }
 
-/* A P has become idle. If it was the last, nobody is in a blocking call, and no timer is left, nothing will ever happen
- * again. */
+/* A P has become idle. If it was the last, nobody is in a blocking call or waits for a descriptor, and no timer is left,
+ * nothing will ever happen again. */
 void w_check_dead_locked(void)
 {
     if (w_sched.busy_ps > 0 || w_sched.retaken != 0 || ld_relaxed(&w_sched.globq.len) > 0 || w_ps_have_work())
         return;
     if (w_sched.main_exited && alive() == 0)
         w_stop_locked(0);
-    else if (w_timers_next() == WEFT_NEVER)
+    else if (w_timers_next() == WEFT_NEVER && !w_poll_waited_for())
         w_stop_locked(-EDEADLK);
-}
-
-/* The state of a thread as the kernel tells it: R runs or wants to, S and D sleep. */
-static char thread_state(pid_t tid)
-{
-    char path[64], text[256];
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
-    FILE *f = fopen(path, "re");
-    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f != NULL)
-        fclose(f);
-    text[n] = '\0';
-    const char *end = strrchr(text, ')'); /* of its name */
-    return end != NULL && end[1] == ' ' ? end[2] : '?';
 }
 
 /* Has it had a chance to come to a runtime call since the run was stopped? */
 static bool had_its_chance(struct w_m *m)
 {
-    return w_now() > w_sched.stopped_at + LONG_GRACE || thread_state(ld_relaxed(&m->tid)) != 'R' ||
-           cpu_time(m) - m->cpu_at_stop > CHANCE;
+    return w_now() > w_sched.stopped_at + LONG_GRACE || w_thread_state(ld_relaxed(&m->tid)) != 'R' ||
+           w_thread_cpu(ld_relaxed(&m->tid)) - m->cpu_at_stop > CHANCE;
 }
 
 /* M by M: those that are outside the runtime after the grace period are left behind. Their gates are closed; with the
@@ -256,7 +233,7 @@ static void reset(const weft_config *c)
     w_sched.idle_ms = w_sched.all_ms = w_sched.ended_ms = NULL;
     w_sched.m_count = w_sched.idle_m_count = w_sched.m_serial = w_sched.busy_ps = 0;
     w_sched.retaken = 0;
-    w_sched.keeper = NULL;
+    w_sched.keeper = w_sched.poller = NULL;
     st_relaxed(&w_sched.keeper_until, WEFT_NEVER);
     w_sched.main_exited = false;
     w_sched.result = 0;
@@ -326,6 +303,8 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
 restore_handlers:
     w_overflow_done();
 free_all:
+    w_uring_done();
+    w_poll_done();
     free_pieces();
     w_gs_free();
     w_ps_free();

@@ -7,9 +7,9 @@
  *   runq    woken and yielding ones, in turn                                              (runq.h)
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
  *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
- * Order: every 61st pick timers that are due and the global queue, every 16th a fresh one; one that was just woken by the
- * running one (a hand-off, always in the slot); runq; fresh; timers; global; other Ps (timers, fresh, then runq). Whichever
- * of the P's own is the next lies in the slot, if anything does:
+ * Order: every 61st pick timers that are due, descriptors and the global queue, every 16th a fresh one; one that was just woken
+ * by the running one (a hand-off, always in the slot); runq; fresh; timers; global; descriptors (netpoll.c); other Ps (timers,
+ * fresh, then runq). Whichever of the P's own is the next lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
  *   S3  a hand-off that is replaced by another goes to the tail of runq
@@ -37,6 +37,7 @@
  *       stands between filling the slot and looking at `attentive`: the monitor looks once more, a millisecond after it
  *       has withdrawn its attention, and by then the slot is visible.)
  */
+#include "netpoll.h"
 #include "park.h"
 #include "timer.h"
 #include "weft_internal.h"
@@ -45,6 +46,8 @@ enum {
     FAIR_TURN = 61,  /* Go's: a prime, so that it does not fall in step with anything */
     FRESH_TURN = 16, /* every so many picks, if others are there all the time, one that never ran */
 };
+
+static const int64_t POLL_GAP = 100 * WEFT_USEC; /* descriptors wait that long for a P that has other things to run */
 
 struct w_sched w_sched;
 __thread struct w_m *w_tls_m __attribute__((used, tls_model("initial-exec"))); /* read by assembly alone */
@@ -282,13 +285,13 @@ void w_enqueue_global(struct w_g *g, bool fresh)
 }
 
 /*
- * Monitor: takes the goroutine out of p's slot if its holder is busy outside the runtime. The holder says in_runtime,
+ * Monitor, under w_sched.lock: is the holder of p outside the runtime, and will stay so? The holder says in_runtime,
  * then looks at its gate; we close the gate, then look at in_runtime; membarrier puts a fence between the holder's two
  * steps, where it has none of its own. If it is outside, its way in leads through w_enter_slow, which waits for the lock
  * that we hold. A holder that was in a blocking region or in w_enter_slow when we came has opened its gate again before it
  * is seen outside: hence the order of the looks.
  */
-static bool outside(struct w_p *p, struct w_m *m)
+bool w_m_outside(struct w_p *p, struct w_m *m)
 {
     st_relaxed(&m->gate, NULL);
     if (w_membarrier() != 0 || ld_acquire(&p->blocked_by) != NULL) /* [BL-1] */
@@ -296,11 +299,12 @@ static bool outside(struct w_p *p, struct w_m *m)
     return !ld_acquire(&m->in_runtime) && ld_relaxed(&m->gate) == NULL && ld_relaxed(&p->m) == m; /* [GT-1] */
 }
 
+/* Monitor: takes the goroutine out of p's slot if its holder is busy outside the runtime. */
 bool w_rescue(struct w_p *p, struct w_m *m)
 {
     struct w_g *g = NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    if (outside(p, m) && (g = empty_slot(p)) != NULL)
+    if (w_m_outside(p, m) && (g = empty_slot(p)) != NULL)
         w_globq_put_locked(g, g, 1, false);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (g == NULL)
@@ -331,10 +335,18 @@ static __attribute__((noinline)) void age(struct w_p *p)
     w_look_again(); /* nobody could see them in between */
 }
 
-static bool timers_due(struct w_p *p)
+/* Timers, or descriptors that nobody has looked at for a while. */
+static bool events_due(struct w_p *p)
 {
     int64_t next = ld_relaxed(&p->timers.next);
-    return next != WEFT_NEVER && next <= w_now();
+    return (next != WEFT_NEVER && next <= w_now()) || w_poll_due(POLL_GAP);
+}
+
+static void take_events(struct w_p *p)
+{
+    w_timers_run(p, p, w_now());
+    if (w_poll_due(POLL_GAP))
+        w_poll();
 }
 
 /* One from the global queue, or from the ring where a hand-off would go first; each of the two has every second turn. */
@@ -345,19 +357,19 @@ static struct w_g *fair_turn(struct w_p *p)
     return g != NULL || !ring_first ? g : w_globq_get(p, 1);
 }
 
-/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: its timers are, and the caller
- * holds something that they could need. */
+/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: events are, and the caller holds
+ * something that they could need. */
 static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool holding, bool *due)
 {
     if (p->picks % FRESH_TURN == 0 && p->slot_kind != W_FRESH)
         return w_fresh_pop(&p->fresh);
     if (p->picks % FAIR_TURN != 0)
         return NULL;
-    if (timers_due(p)) {
+    if (events_due(p)) {
         *due = holding;
         if (holding)
             return NULL;
-        w_timers_run(p, p, w_now());
+        take_events(p);
     }
     return fair_turn(p);
 }
@@ -386,7 +398,7 @@ slice:
     return g;
 }
 
-/* For one that parks or ends, and may hold the lock of what it waits for. NULL also if timers are due: w_find runs them, on the
+/* For one that parks or ends, and may hold the lock of what it waits for. NULL also if events are due: w_find sees to them, on the
  * M's own stack. */
 struct w_g *w_pick(struct w_p *p)
 {
@@ -399,12 +411,12 @@ static __attribute__((noinline)) struct w_g *pick_own(struct w_p *p)
     return pick(p, false);
 }
 
-/* The turn that w_pick left to w_find because timers are due. */
-static struct w_g *timers_turn(struct w_p *p)
+/* The turn that w_pick left to w_find because events are due. */
+static struct w_g *events_turn(struct w_p *p)
 {
-    if (p->picks % FAIR_TURN != 0 || !timers_due(p))
+    if (p->picks % FAIR_TURN != 0 || !events_due(p))
         return NULL;
-    w_timers_run(p, p, w_now());
+    take_events(p);
     return fair_turn(p);
 }
 
@@ -480,12 +492,14 @@ void weft_yield(void)
 struct w_m *w_enter_slow(struct w_m *m)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    bool over = ld_relaxed(&w_sched.stopping) || m->abandoned;
+    bool over = ld_relaxed(&w_sched.stopping) || m->abandoned, lost = m->lost;
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (over)
         w_quit(m);
     if (ld_relaxed(&m->blocked_p) != NULL)
         m = w_block_end(m); /* a runtime call inside a blocking region ends it */
+    else if (lost)
+        m = w_block_found_end(m);
     st_relaxed(&m->gate, m->p);
     w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
     if (ld_relaxed(&w_sched.stopping))
@@ -503,6 +517,11 @@ struct w_m *w_enter_slow(struct w_m *m)
 }
 
 /* ---- the search, on an M's own stack ---------------------------------------------------------------------------- */
+
+static struct w_g *poll_here(struct w_p *p)
+{
+    return w_poll() ? pick_own(p) : NULL;
+}
 
 /* The older half of the victim's fresh ones: the first to run, the rest into our own, order kept. */
 static struct w_g *steal_fresh(struct w_p *p, struct w_p *victim)
@@ -659,8 +678,8 @@ struct w_g *w_find(struct w_m *m)
             w_m_stop_pinned(m, g);
             continue;
         }
-        if (g != NULL || (g = timers_turn(m->p)) != NULL || (g = pick_here(m->p)) != NULL ||
-            (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
+        if (g != NULL || (g = events_turn(m->p)) != NULL || (g = pick_here(m->p)) != NULL ||
+            (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

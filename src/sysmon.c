@@ -3,22 +3,29 @@
  * The monitor: what nobody else can notice, because everybody else is busy or blocked.
  *
  * The thread that called weft_run is the monitor while the run lasts; it has nothing else to do. It
- *   - takes the P of a goroutine that stays in a blocking region while others wait,
+ *   - takes the P of a goroutine that stays in a blocking region while others wait, be it announced or not (block.c),
  *   - asks a goroutine that has used up its quantum to let others run, and makes each P age once a quantum,
  *   - wakes a thread for a lone goroutine whose P does not get to it (sched.c, W4),
- *   - sees to timers that nobody else gets to (timer.c, T4),
+ *   - sees to timers (timer.c, T4) and descriptors (netpoll.c) that nobody else gets to,
  *   - gives memory back, joins threads that ended, retries threads that could not be made.
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers,
+ *   to STILL      while goroutines wait for a P that does not switch: it may be blocked without a word,
+ *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers or
+ *                 descriptors that are waited for,
  *   to MAX_DELAY  while all Ps are busy, or a thread is wanted that could not be made,
  *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
  */
+#include "netpoll.h"
+#include "sys_io.h"
 #include "timer.h"
 #include "weft_internal.h"
+#include <stdio.h>
+#include <string.h>
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
+static const int64_t STILL = 400 * WEFT_USEC; /* one more look, 50 us later, finds it: within half a millisecond */
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
 static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
@@ -28,7 +35,8 @@ enum { NO_DEFER = 256 };
 struct look {
     int64_t now;
     bool watch;  /* something may need us very soon */
-    bool timers; /* there are some */
+    bool still;  /* goroutines wait for a P that does not switch */
+    bool events; /* timers, or descriptors that are waited for */
 };
 
 void w_monitor_wake(void)
@@ -58,6 +66,48 @@ static void look_at_blocked(struct look *l, struct w_p *p, struct w_m *m)
     w_p_retake(p, m);
 }
 
+/* By the kernel's number: pthread_create may not have returned yet, or the thread not have begun (0). */
+int64_t w_thread_cpu(pid_t tid)
+{
+    enum { OF_A_THREAD = 6 };
+    struct timespec ts = {0};
+    if (tid != 0)
+        clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts);
+    return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
+}
+
+char w_thread_state(pid_t tid)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+    long fd = w_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    long n = fd >= 0 ? w_sys_read((int)fd, &(struct iovec){text, sizeof text - 1}, 1, -1) : 0;
+    if (fd >= 0)
+        w_sys_close((int)fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')'); /* of its name */
+    return end != NULL && end[1] == ' ' ? end[2] : '?';
+}
+
+/* Others wait, and the P has not switched: does its thread run at all? Two looks at its clock, then the kernel's word. */
+static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
+{
+    if (switched || m == NULL || !others_wait(p) || ld_relaxed(&m->in_runtime)) {
+        p->still_m = NULL;
+        return;
+    }
+    l->still = true;
+    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->still_cpu : -1;
+    p->still_m = m;
+    p->still_cpu = cpu;
+    if (before >= 0 && cpu != before)
+        return; /* it computes */
+    l->watch = true;
+    char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
+    if ((state == 'S' || state == 'D') && w_p_take(p, m))
+        p->still_m = NULL;
+}
+
 static void ask_to_yield(struct w_m *m)
 {
     st_relaxed(&m->preempt, true);
@@ -66,13 +116,11 @@ static void ask_to_yield(struct w_m *m)
 
 /* Work that nobody gets to while a P is idle: a lone goroutine whose P has not moved since our last look; or shared
  * work, for which look_around looks again. */
-static void look_at_work(struct w_p *p, struct w_m *m)
+static void look_at_work(struct w_p *p, struct w_m *m, bool switched)
 {
     struct w_g *lone = ld_relaxed(&p->slot);
-    uint64_t switches = ld_relaxed(&p->count.switches);
-    bool stuck = lone != NULL && lone == p->seen_slot && switches == p->seen_switches;
+    bool stuck = lone != NULL && lone == p->seen_slot && !switched;
     p->seen_slot = lone;
-    p->seen_switches = switches;
     if (ld_relaxed(&w_sched.idle_p_count) == 0)
         return;
     if (stuck && m != NULL && w_rescue(p, m))
@@ -92,7 +140,11 @@ static void look_at_p(struct look *l, struct w_p *p)
         p->seen_tick = tick;
         p->seen_at = l->now;
     }
-    look_at_work(p, m);
+    uint64_t switches = ld_relaxed(&p->count.switches);
+    bool switched = switches != p->seen_switches;
+    p->seen_switches = switches;
+    look_at_work(p, m, switched);
+    look_at_still(l, p, m, switched);
     if (m == NULL)
         return;
     if (l->now - p->seen_at >= w_sched.quantum && w_sched.quantum != WEFT_NEVER && others_wait(p)) {
@@ -158,13 +210,24 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
+/* true: some are waited for. While an M sleeps in the poller nothing is due. */
+static bool look_at_descriptors(void)
+{
+    if (!w_poll_waited_for())
+        return false;
+    if (w_poll_due(W_ATTENTIVE))
+        w_poll();
+    return true;
+}
+
 static void look_around(struct look *l)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
-    l->timers = look_at_timers(l);
+    l->events = look_at_timers(l);
+    l->events |= look_at_descriptors();
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -194,13 +257,15 @@ static int64_t at_most(int64_t a, int64_t b)
 }
 
 /* The longest that we may sleep now. Attention is withdrawn one look before it ends: who still relied on it is seen. */
-static int64_t longest(bool idle, bool memory_left, bool timers)
+static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
-    bool often = now || before || (timers && !idle);
+    bool often = now || before || (l->events && !idle);
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
+    if (l->still && !idle)
+        return STILL;
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
@@ -224,7 +289,7 @@ void w_monitor(void)
         }
         bool idle = all_idle();
         memory_left |= !idle;
-        int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, l.timers);
+        int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, &l);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!ld_relaxed(&w_sched.stopping))
             w_futex_wait(&w_sched.monitor_word, word, delay);

@@ -70,6 +70,9 @@ enum w_reason {
     W_REASON_ONCE,
     W_REASON_SEMAPHORE,
     W_REASON_SCOPE,
+    W_REASON_READ, /* of a descriptor, which waits_on is the number of; so it is with the next two */
+    W_REASON_WRITE,
+    W_REASON_FILE,
     W_REASON_COUNT
 };
 
@@ -150,6 +153,7 @@ struct w_m {
     _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
     bool gave_away;                  /* in a blocking region: it gave its P away at once; owner M */
     _Atomic bool preempt;            /* asked to let others run; atomic: monitor sets, M clears */
+    bool lost;                       /* it blocked without a word, and its P was taken (block.c); w_sched.lock */
     bool abandoned;                  /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
 
     struct w_p *next_p;              /* handed over with a wake-up; w_sched.lock, then owner M */
@@ -226,11 +230,15 @@ struct w_p {
     int64_t aged_at;
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
+    struct w_m *still_m; /* it has not switched since the last look, while others waited */
+    int64_t still_cpu;   /* the processor time of its thread at the last look; -1: not looked at yet */
 
     _Atomic(const struct w_bias *)
-        inside[W_INSIDE];   /* locks that its holder has gone into as the owner (bias.h); atomic:
+        inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
                                                         holder writes, whoever withdraws a bias reads */
-    uint32_t inside_count;  /* holder */
+    uint32_t inside_count; /* holder */
+    _Atomic int32_t
+        io_waits; /* begun less ended here: of all Ps together, goroutines that wait for descriptors; holder */
     struct w_timers timers; /* what is to happen at a time (timer.c) */
 
     char *stack[W_STACK_CACHE]; /* free stacks of the default class, hottest last; holder */
@@ -259,6 +267,7 @@ struct w_sched {
     struct w_m *ended_ms;         /* threads to join; lock */
     uint32_t m_count;             /* Ms that have not ended; lock */
     uint32_t idle_m_count;        /* lock */
+    struct w_m *poller;           /* the idle M that sleeps in the netpoller (m.c), or NULL; lock */
     struct w_m *keeper;           /* the idle M that wakes up for the timers (m.c), or NULL; lock */
     _Atomic int64_t keeper_until; /* when it does; WEFT_NEVER: there is none; written under lock */
     uint32_t m_serial;            /* lock */
@@ -403,6 +412,7 @@ void w_enqueue_all(struct w_p *p, struct w_g *first);
 void w_enqueue_global(struct w_g *g, bool fresh);
 void w_expose(struct w_p *p);
 void w_place_first(struct w_p *p, struct w_g *g);
+bool w_m_outside(struct w_p *p, struct w_m *m);
 bool w_rescue(struct w_p *p, struct w_m *m);
 void w_wake_one(void);
 void w_look_again(void);
@@ -424,6 +434,8 @@ struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max);
 /* ---- block.c ---------------------------------------------------------------------------------------------------- */
 
 struct w_m *w_block_end(struct w_m *m);
+struct w_m *w_block_found_end(struct w_m *m);
+bool w_p_take(struct w_p *p, struct w_m *m);   /* m blocks without a word */
 void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebody else */
 
 /* ---- sysmon.c, run.c -------------------------------------------------------------------------------------------- */
@@ -436,6 +448,8 @@ void w_monitor_wake(void);
 void w_stop(int result);
 void w_stop_locked(int result);
 void w_check_dead_locked(void);
+int64_t w_thread_cpu(pid_t tid); /* processor time; 0 for tid 0 */
+char w_thread_state(pid_t tid);  /* as the kernel tells it: R runs or wants to, S and D sleep; '?': it does not */
 
 /* ---- foreign.c -------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading, writing, accepting, connecting: each call tries, and waits only if the kernel says "not now".
+ *
+ * A try never waits, whatever mode the descriptor is in, and needs not know what the descriptor is:
+ *   socket   recv, send with MSG_DONTWAIT and MSG_NOSIGNAL
+ *   pipe     preadv2, pwritev2 with RWF_NOWAIT, which sockets, pipes and files understand
+ *   tty      the kernel has no such call: poll(), and if that says ready, a plain read in a blocking region
+ *   file     RWF_NOWAIT; what is not in the page cache goes the file way (file.c)
+ * What a number stands for is remembered as a hint. A wrong one is noticed: ENOTSOCK; a short read of what seems to be a
+ * file; a file that must be waited for.
+ *
+ * A try is made outside the runtime (w_leave, w_enter around it), so that if it waits after all, for a page of the buffer that
+ * is not in memory for instance, the monitor sees it and gives the P to somebody else.
+ */
+#include "file.h"
+#include "netpoll.h"
+#include "sys_io.h"
+
+/* What is left of a vector of buffers. */
+struct span {
+    const struct iovec *iov;
+    int count;
+    size_t skip;       /* bytes of the first that are done with */
+    struct iovec part; /* the rest of the first */
+};
+
+struct io {
+    int fd;
+    enum w_side side;
+    struct span span;
+    off_t offset;       /* -1: where the descriptor stands */
+    struct msghdr *msg; /* of recvmsg and sendmsg, else NULL */
+    int flags;          /* of sockets */
+    struct w_use use;
+    struct w_g *g;
+};
+
+/* ---- spans ------------------------------------------------------------------------------------------------------ */
+
+static size_t span_size(const struct span *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < s->count; i++)
+        n += s->iov[i].iov_len;
+    return n - s->skip;
+}
+
+static void span_advance(struct span *s, size_t n)
+{
+    for (; s->count > 0 && n >= s->iov->iov_len - s->skip; s->iov++, s->count--) {
+        n -= s->iov->iov_len - s->skip;
+        s->skip = 0;
+    }
+    s->skip += n;
+}
+
+/* What the kernel is to be given: the rest of a buffer that is partly done with goes alone. */
+static const struct iovec *span_next(struct span *s, int *count)
+{
+    *count = s->count;
+    if (s->skip == 0)
+        return s->iov;
+    *count = 1;
+    s->part = (struct iovec){(char *)s->iov->iov_base + s->skip, s->iov->iov_len - s->skip};
+    return &s->part;
+}
+
+/* ---- what a descriptor is --------------------------------------------------------------------------------------- */
+
+static enum w_hint socket_kind(int fd)
+{
+    int type = 0;
+    socklen_t n = sizeof type;
+    if (W_RESULT(getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n)) == 0 && type == SOCK_STREAM)
+        return W_HINT_STREAM_SOCKET;
+    return W_HINT_SOCKET;
+}
+
+static long classify(struct io *io)
+{
+    struct stat st;
+    long r = w_sys_stat(io->fd, &st);
+    if (r < 0)
+        return r;
+    enum w_hint hint = W_HINT_STREAM;
+    if (S_ISSOCK(st.st_mode))
+        hint = socket_kind(io->fd);
+    else if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
+        hint = w_sys_flags(io->fd) & O_DIRECT ? W_HINT_DIRECT : W_HINT_FILE;
+    st_relaxed(&io->use.d->hint, (uint8_t)hint); /* relaxed: a hint */
+    return 0;
+}
+
+static enum w_hint hint_of(struct io *io)
+{
+    return ld_relaxed(&io->use.d->hint);
+}
+
+/* ---- tries ------------------------------------------------------------------------------------------------------ */
+
+static long recv_now(struct io *io)
+{
+    int count;
+    const struct iovec *iov = span_next(&io->span, &count);
+    if (count == 1)
+        return w_sys_recv(io->fd, iov->iov_base, iov->iov_len, io->flags);
+    return w_sys_recvmsg(io->fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count},
+                         io->flags);
+}
+
+static long send_now(struct io *io)
+{
+    int count;
+    const struct iovec *iov = span_next(&io->span, &count);
+    if (count == 1)
+        return w_sys_send(io->fd, iov->iov_base, iov->iov_len, io->flags);
+    return w_sys_sendmsg(io->fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count},
+                         io->flags);
+}
+
+static long transfer_now(struct io *io)
+{
+    int count;
+    const struct iovec *iov = span_next(&io->span, &count);
+    return io->side == W_SIDE_READ ? w_sys_read_now(io->fd, iov, count, io->offset)
+                                   : w_sys_write_now(io->fd, iov, count, io->offset);
+}
+
+/* poll() has said that it is ready; if somebody else was faster we wait, in a region that hurts nobody. */
+static long transfer_plainly(struct io *io)
+{
+    int count;
+    const struct iovec *iov = span_next(&io->span, &count);
+    long r = w_sys_ready(io->fd, io->side == W_SIDE_READ ? POLLIN : POLLOUT);
+    if (r <= 0)
+        return r == 0 ? -EAGAIN : r;
+    weft_block_enter();
+    r = io->side == W_SIDE_READ ? w_sys_read(io->fd, iov, count, io->offset)
+                                : w_sys_write_quietly(io->fd, iov, count, io->offset);
+    weft_block_leave();
+    return r;
+}
+
+static bool not_supported(long r)
+{
+    return r == -EOPNOTSUPP || r == -ENOSYS;
+}
+
+/* No socket. */
+static long try_stream(struct io *io)
+{
+    long r = hint_of(io) == W_HINT_PLAIN ? -EOPNOTSUPP : transfer_now(io);
+    if (!not_supported(r))
+        return r;
+    st_relaxed(&io->use.d->hint, W_HINT_PLAIN);
+    return transfer_plainly(io);
+}
+
+static long try_socket(struct io *io)
+{
+    return io->side == W_SIDE_READ ? recv_now(io) : send_now(io);
+}
+
+static long try_transfer(struct io *io)
+{
+    enum w_hint hint = hint_of(io);
+    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_SOCKET) {
+        long r = try_socket(io);
+        if (likely(r != -ENOTSOCK))
+            return r;
+        r = classify(io);
+        return r < 0 ? r : try_transfer(io);
+    }
+    return try_stream(io);
+}
+
+typedef long try_fn(struct io *io);
+
+/* Outside the runtime. A foreign thread has no P to lose. */
+static long attempt(struct io *io, try_fn *try)
+{
+    long r;
+    if (io->g->flags & W_G_FOREIGN) {
+        while ((r = try(io)) == -EINTR)
+            ;
+        return r;
+    }
+    w_leave();
+    while ((r = try(io)) == -EINTR)
+        ;
+    w_enter();
+    return r;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+/* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). */
+static long try_or_wait(struct io *io, try_fn *try, bool try_first)
+{
+    for (;; try_first = true) {
+        long r = try_first ? attempt(io, try) : -EAGAIN;
+        if (likely(r != -EAGAIN) || io->flags & MSG_DONTWAIT)
+            return r;
+        r = w_use_wait(&io->use, io->g, io->side, W_WANT_TURN);
+        if (r < 0)
+            return r;
+        if (r > 0)
+            st_relaxed(&io->use.d->hint, W_HINT_PLAIN); /* epoll does not take it: poll() says that it is ready, then */
+    }
+}
+
+static struct w_fd_side *side_of(struct io *io)
+{
+    return io->side == W_SIDE_READ ? &io->use.d->read : &io->use.d->write;
+}
+
+static long read_stream(struct io *io)
+{
+    struct w_fd_side *s = side_of(io);
+    bool in_vain = ld_relaxed(&s->empty) && !ld_relaxed(&s->ready); /* relaxed: a hint */
+    long r = try_or_wait(io, try_transfer, !in_vain);
+    if (r < 0)
+        return r;
+    enum w_hint hint = hint_of(io);
+    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_STREAM)
+        st_relaxed(&s->empty, r > 0 && (size_t)r < span_size(&io->span));
+    w_use_pass(&io->use, io->side);
+    return r;
+}
+
+/* Until all is written, or an error comes: then how much was, if anything was. */
+static long write_all(struct io *io, try_fn *try)
+{
+    size_t left = span_size(&io->span);
+    long done = 0, r;
+    do {
+        r = try_or_wait(io, try, true);
+        if (r < 0)
+            break;
+        done += r;
+        left -= (size_t)r;
+        span_advance(&io->span, (size_t)r);
+    } while (left > 0 && r > 0);
+    if (done > 0 && io->use.d != NULL)
+        w_use_pass(&io->use, io->side);
+    return done > 0 ? done : r;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+static bool is_file(struct io *io)
+{
+    return hint_of(io) >= W_HINT_FILE;
+}
+
+/* Before we rely on it: the number may stand for something else by now. A call with an offset does no harm to that. */
+static bool still_file(struct io *io)
+{
+    return io->offset != -1 || (classify(io) == 0 && is_file(io));
+}
+
+/* One piece; -ESTALE: it is no file. */
+static long file_piece(struct io *io)
+{
+    struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
+    bool direct = hint_of(io) == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct;
+    long r = cached ? attempt(io, transfer_now) : -EAGAIN;
+    if (r != -EAGAIN && !not_supported(r))
+        return r;
+    if (!still_file(io))
+        return -ESTALE;
+    call.iov = span_next(&io->span, &call.count);
+    call.offset = io->offset;
+    return r == -EAGAIN && (cached || direct) ? w_file_do(io->g, &call) : w_file_block(io->g, &call);
+}
+
+/* All of it, or up to the end of the file: what is cached only in part comes in pieces. -ESTALE: it is no file. */
+static long file_transfer(struct io *io)
+{
+    size_t left = span_size(&io->span);
+    long done = 0, r;
+    for (;;) {
+        r = file_piece(io);
+        if (r <= 0)
+            break;
+        done += r;
+        left -= (size_t)r;
+        if (left == 0 || !still_file(io))
+            break;
+        span_advance(&io->span, (size_t)r);
+        io->offset += io->offset == -1 ? 0 : r;
+    }
+    return done > 0 ? done : r;
+}
+
+/* ---- reading and writing ---------------------------------------------------------------------------------------- */
+
+static long begin(struct io *io)
+{
+    io->g = w_call_begin();
+    long r = w_use_begin(&io->use, io->fd);
+    if (r == 0 && hint_of(io) == W_HINT_NONE)
+        r = classify(io);
+    return r;
+}
+
+static ssize_t end(struct io *io, long r)
+{
+    w_use_end(&io->use);
+    w_call_end(io->g);
+    return r;
+}
+
+static ssize_t transfer(struct io *io)
+{
+    long r = begin(io);
+    if (r < 0)
+        return end(io, r);
+    r = -ESTALE;
+    if (is_file(io))
+        r = file_transfer(io);
+    if (r == -ESTALE && !is_file(io))
+        r = io->side == W_SIDE_READ ? read_stream(io) : write_all(io, try_transfer);
+    return end(io, r);
+}
+
+/* Reads nothing, and says whether it could. */
+static ssize_t transfer_nothing(int fd)
+{
+    return w_sys_read(fd, &(struct iovec){0}, 1, -1);
+}
+
+/* -EINVAL: a vector that makes no sense. */
+static ssize_t transfer_vector(enum w_side side, int fd, const struct iovec *iov, int count)
+{
+    size_t sum = 0;
+    if (count < 0 || count > IOV_MAX)
+        return -EINVAL;
+    for (int i = 0; i < count; i++)
+        if (__builtin_add_overflow(sum, iov[i].iov_len, &sum) || sum > SSIZE_MAX)
+            return -EINVAL;
+    if (sum == 0 && side == W_SIDE_READ)
+        return transfer_nothing(fd);
+    return transfer(&(struct io){.fd = fd, .side = side, .span = {.iov = iov, .count = count}, .offset = -1});
+}
+
+ssize_t weft_read(int fd, void *buffer, size_t size)
+{
+    return transfer_vector(W_SIDE_READ, fd, &(struct iovec){buffer, size}, 1);
+}
+
+ssize_t weft_write(int fd, const void *buffer, size_t size)
+{
+    return transfer_vector(W_SIDE_WRITE, fd, &(struct iovec){(void *)buffer, size}, 1);
+}
+
+ssize_t weft_readv(int fd, const struct iovec *iov, int count)
+{
+    return transfer_vector(W_SIDE_READ, fd, iov, count);
+}
+
+ssize_t weft_writev(int fd, const struct iovec *iov, int count)
+{
+    return transfer_vector(W_SIDE_WRITE, fd, iov, count);
+}
+
+static ssize_t transfer_at(enum w_side side, int fd, void *buffer, size_t size, off_t offset)
+{
+    struct iovec iov = {buffer, size};
+    struct io io = {.fd = fd, .side = side, .span = {.iov = &iov, .count = 1}, .offset = offset};
+    if (offset < 0 || size > SSIZE_MAX)
+        return -EINVAL;
+    long r = begin(&io);
+    return end(&io, r < 0 ? r : file_transfer(&io));
+}
+
+ssize_t weft_pread(int fd, void *buffer, size_t size, off_t offset)
+{
+    return transfer_at(W_SIDE_READ, fd, buffer, size, offset);
+}
+
+ssize_t weft_pwrite(int fd, const void *buffer, size_t size, off_t offset)
+{
+    return transfer_at(W_SIDE_WRITE, fd, (void *)buffer, size, offset);
+}
+
+/* ---- messages --------------------------------------------------------------------------------------------------- */
+
+static long try_recvmsg(struct io *io)
+{
+    return w_sys_recvmsg(io->fd, io->msg, io->flags);
+}
+
+static long try_sendmsg(struct io *io)
+{
+    int count;
+    struct msghdr rest = *io->msg;
+    rest.msg_iov = (struct iovec *)span_next(&io->span, &count);
+    rest.msg_iovlen = (size_t)count;
+    return w_sys_sendmsg(io->fd, &rest, io->flags);
+}
+
+/* A stream's MSG_WAITALL: the rest, until it is complete or the stream ends. */
+static long recv_rest(struct io *io, long done)
+{
+    size_t left = span_size(&io->span) - (size_t)done;
+    long r = done;
+    while (r > 0 && left > 0) {
+        span_advance(&io->span, (size_t)r);
+        r = try_or_wait(io, try_transfer, true);
+        if (r > 0) {
+            done += r;
+            left -= (size_t)r;
+        }
+    }
+    return done;
+}
+
+ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
+{
+    struct io io = {.fd = fd, .side = W_SIDE_READ, .msg = message, .flags = flags};
+    io.span = (struct span){.iov = message->msg_iov, .count = (int)message->msg_iovlen};
+    struct msghdr asked = *message;
+    long r = begin(&io);
+    while (r >= 0) {
+        *message = asked; /* a try that fails may have shortened what it was given */
+        r = attempt(&io, try_recvmsg);
+        if (r != -EAGAIN || flags & (MSG_DONTWAIT | MSG_ERRQUEUE))
+            break;
+        r = w_use_wait(&io.use, io.g, io.side, W_WANT_TURN);
+    }
+    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && hint_of(&io) == W_HINT_STREAM_SOCKET)
+        r = recv_rest(&io, r);
+    if (r >= 0)
+        w_use_pass(&io.use, io.side);
+    return end(&io, r);
+}
+
+/* Of what is sent in pieces, as a stream may be, the first alone carries what goes with it. */
+ssize_t weft_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct msghdr m = *message;
+    struct io io = {.fd = fd, .side = W_SIDE_WRITE, .msg = &m, .flags = flags, .offset = -1};
+    io.span = (struct span){.iov = m.msg_iov, .count = (int)m.msg_iovlen};
+    long r = begin(&io);
+    if (r < 0)
+        return end(&io, r);
+    r = try_or_wait(&io, try_sendmsg, true);
+    if (r <= 0 || (size_t)r == span_size(&io.span) || flags & MSG_DONTWAIT)
+        return end(&io, r);
+    long done = r;
+    span_advance(&io.span, (size_t)r);
+    r = write_all(&io, send_now);
+    return end(&io, r > 0 ? done + r : done);
+}
+
+ssize_t weft_recv_from(int fd, void *buffer, size_t size, int flags, struct sockaddr *address, socklen_t *length)
+{
+    struct iovec iov = {buffer, size};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (address != NULL && length != NULL) {
+        m.msg_name = address;
+        m.msg_namelen = *length;
+    }
+    ssize_t r = weft_recvmsg(fd, &m, flags);
+    if (r >= 0 && address != NULL && length != NULL)
+        *length = m.msg_namelen;
+    return r;
+}
+
+ssize_t weft_send_to(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *address,
+                     socklen_t length)
+{
+    struct iovec iov = {(void *)buffer, size};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (address != NULL) {
+        m.msg_name = (void *)address;
+        m.msg_namelen = length;
+    }
+    return weft_sendmsg(fd, &m, flags);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------ */
+
+/* The mode is asked for each time: it is a tenth of what accept costs, and a wrong belief would stop the thread. */
+static long try_accept(struct io *io)
+{
+    long r = w_sys_set_nonblocking(io->fd);
+    if (r >= 0)
+        r = w_sys_accept(io->fd, io->msg->msg_name, io->msg->msg_name != NULL ? &io->msg->msg_namelen : NULL);
+    return r == -ECONNABORTED ? -EINTR : r; /* that one has gone away: the next */
+}
+
+int weft_accept(int fd, struct sockaddr *address, socklen_t *length)
+{
+    struct msghdr peer = {.msg_name = length != NULL ? address : NULL, .msg_namelen = length != NULL ? *length : 0};
+    struct io io = {.fd = fd, .side = W_SIDE_READ, .msg = &peer};
+    long r = begin(&io);
+    if (r == 0)
+        r = try_or_wait(&io, try_accept, true);
+    if (r >= 0) {
+        w_fd_fresh((int)r);
+        w_use_pass(&io.use, io.side);
+        if (peer.msg_name != NULL)
+            *length = peer.msg_namelen;
+    }
+    return (int)end(&io, r);
+}
+
+static long try_connect(struct io *io)
+{
+    long r = w_sys_set_nonblocking(io->fd);
+    if (r >= 0)
+        r = w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
+    return r == -EINTR ? -EINPROGRESS : r;
+}
+
+/* Whether it has been decided, and how. */
+static long try_connected(struct io *io)
+{
+    long r = w_sys_ready(io->fd, POLLOUT);
+    return r < 0 ? r : r == 0 ? -EAGAIN : w_sys_socket_error(io->fd);
+}
+
+/* The listener's queue is full; nothing tells when it is no longer. */
+static long connect_later(struct io *io)
+{
+    long r = -EAGAIN;
+    for (int64_t ns = 50 * WEFT_USEC; r == -EAGAIN; ns = ns < 10 * WEFT_MSEC ? 2 * ns : ns) {
+        w_use_end(&io->use);
+        w_call_end(io->g);
+        int cut = weft_sleep(ns);
+        io->g = w_call_begin();
+        r = w_use_resume(&io->use);
+        if (r == 0)
+            r = cut != 0 ? cut : attempt(io, try_connect);
+    }
+    return r;
+}
+
+int weft_connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    struct msghdr peer = {.msg_name = (void *)address, .msg_namelen = length};
+    struct io io = {.fd = fd, .side = W_SIDE_WRITE, .msg = &peer};
+    long r = begin(&io);
+    if (r == 0)
+        r = attempt(&io, try_connect);
+    if (r == -EAGAIN)
+        r = connect_later(&io);
+    if (r == -EINPROGRESS)
+        r = try_or_wait(&io, try_connected, false);
+    return (int)end(&io, r);
+}
+
+/* ---- readiness -------------------------------------------------------------------------------------------------- */
+
+static long try_ready(struct io *io)
+{
+    return w_sys_ready(io->fd, io->flags);
+}
+
+int weft_wait_fd(int fd, int events)
+{
+    struct io io = {.fd = fd, .side = W_SIDE_READ, .flags = events & (POLLIN | POLLPRI | POLLOUT | POLLRDHUP)};
+    bool in = io.flags & ~POLLOUT, out = io.flags & POLLOUT;
+    if (io.flags == 0)
+        return -EINVAL;
+    if (!in)
+        io.side = W_SIDE_WRITE;
+    long r = begin(&io);
+    while (r == 0 && (r = attempt(&io, try_ready)) == 0)
+        r = w_use_wait(&io.use, io.g, io.side, in && out ? W_WANT_BOTH : W_WANT_CHANGE);
+    return (int)end(&io, r);
+}
