@@ -24,6 +24,7 @@
 #define W_SHIM_H
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <weft.h>
 

@@ -399,7 +399,7 @@ enum { MS = 1000000 };
 
 static void limit(int fd, int option, int ms)
 {
-    struct timeval tv = {.tv_usec = ms * 1000};
+    struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     CHECK_EQ(setsockopt(fd, SOL_SOCKET, option, &tv, sizeof tv), 0);
 }
 
