@@ -10,6 +10,9 @@ need() { # command package
 need_file() { # file package
     [ -e "$1" ] || missing="$missing $2"
 }
+need_header() { # header package
+    need_file "$(find /usr/include "/usr/include/$(uname -m)-linux-gnu" -path "*/$1" 2>/dev/null | head -n 1)" "$2"
+}
 
 for purpose in "$@"; do
     case $purpose in
@@ -31,6 +34,12 @@ for purpose in "$@"; do
         need qemu-aarch64 qemu-user
         need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
         need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
+        need_header hiredis/hiredis.h libhiredis-dev
+        need_header postgresql/libpq-fe.h libpq-dev
+        need_header curl/curl.h libcurl4-openssl-dev
+        need redis-server redis-server
+        need redis-cli redis-tools
+        need_file "$(find /usr/lib/postgresql -path '*/bin/initdb' 2>/dev/null | head -n 1)" postgresql
         ;;
     bench)
         need python3 python3
