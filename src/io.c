@@ -32,6 +32,7 @@ struct io {
     off_t offset;       /* -1: where the descriptor stands */
     struct msghdr *msg; /* of recvmsg and sendmsg, else NULL */
     int flags;          /* of sockets */
+    uint32_t epoch;     /* of the read side, before the last try */
     struct w_use use;
     struct w_g *g;
 };
@@ -68,15 +69,6 @@ static const struct iovec *span_next(struct span *s, int *count)
 
 /* ---- what a descriptor is --------------------------------------------------------------------------------------- */
 
-static enum w_hint socket_kind(int fd)
-{
-    int type = 0;
-    socklen_t n = sizeof type;
-    if (W_RESULT(getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n)) == 0 && type == SOCK_STREAM)
-        return W_HINT_STREAM_SOCKET;
-    return W_HINT_SOCKET;
-}
-
 static long classify(struct io *io)
 {
     struct stat st;
@@ -85,7 +77,7 @@ static long classify(struct io *io)
         return r;
     enum w_hint hint = W_HINT_STREAM;
     if (S_ISSOCK(st.st_mode))
-        hint = socket_kind(io->fd);
+        hint = w_sys_is_tcp(io->fd) ? W_HINT_TCP : W_HINT_SOCKET;
     else if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
         hint = w_sys_flags(io->fd) & O_DIRECT ? W_HINT_DIRECT : W_HINT_FILE;
     st_relaxed(&io->use.d->hint, (uint8_t)hint); /* relaxed: a hint */
@@ -159,13 +151,16 @@ static long try_stream(struct io *io)
 
 static long try_socket(struct io *io)
 {
-    return io->side == W_SIDE_READ ? recv_now(io) : send_now(io);
+    if (io->side == W_SIDE_WRITE)
+        return send_now(io);
+    io->epoch = ld_acquire(&io->use.d->read.epoch); /* [NP-3] before we read */
+    return recv_now(io);
 }
 
 static long try_transfer(struct io *io)
 {
     enum w_hint hint = hint_of(io);
-    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_SOCKET) {
+    if (hint == W_HINT_TCP || hint == W_HINT_SOCKET) {
         long r = try_socket(io);
         if (likely(r != -ENOTSOCK))
             return r;
@@ -210,21 +205,15 @@ static long try_or_wait(struct io *io, try_fn *try, bool try_first)
     }
 }
 
-static struct w_fd_side *side_of(struct io *io)
-{
-    return io->side == W_SIDE_READ ? &io->use.d->read : &io->use.d->write;
-}
-
 static long read_stream(struct io *io)
 {
-    struct w_fd_side *s = side_of(io);
-    bool in_vain = ld_relaxed(&s->empty) && !ld_relaxed(&s->ready); /* relaxed: a hint */
+    struct w_fd_side *s = &io->use.d->read;
+    bool in_vain = ld_relaxed(&s->empty) == ld_relaxed(&s->epoch) + 1; /* NP3 */
     long r = try_or_wait(io, try_transfer, !in_vain);
     if (r < 0)
         return r;
-    enum w_hint hint = hint_of(io);
-    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_STREAM)
-        st_relaxed(&s->empty, r > 0 && (size_t)r < span_size(&io->span));
+    if (hint_of(io) == W_HINT_TCP && r > 0 && (size_t)r < span_size(&io->span) && !ld_relaxed(&io->use.d->shut))
+        st_relaxed(&s->empty, io->epoch + 1);
     w_use_pass(&io->use, io->side);
     return r;
 }
@@ -430,7 +419,7 @@ ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
             break;
         r = w_use_wait(&io.use, io.g, io.side, W_WANT_TURN);
     }
-    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && hint_of(&io) == W_HINT_STREAM_SOCKET)
+    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && w_sys_is_stream(fd))
         r = recv_rest(&io, r);
     if (r >= 0)
         w_use_pass(&io.use, io.side);
