@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #define OUT_OF_LINE __attribute__((noinline))
 
@@ -75,9 +77,28 @@ OUT_OF_LINE static bool is_passing(void)
     return passing > 0;
 }
 
+static bool two_runtimes; /* constant once constructors have run */
+
 bool w_parks(void)
 {
-    return !is_passing() && weft_id() != 0;
+    return !is_passing() && weft_id() != 0 && !two_runtimes;
+}
+
+static void *object_of(void *fn)
+{
+    Dl_info info;
+    return dladdr(fn, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+/* A program with a part of libweft.a that it shows to others has that part of the runtime, and we the rest in libweft.so. */
+__attribute__((constructor)) static void look_for_two_runtimes(void)
+{
+    void *const used[] = {weft_block_enter, weft_cancelled, weft_close_fd, weft_connect,   weft_lock_slow_,
+                          weft_recvmsg,     weft_select,    weft_sleep,    weft_scope_open};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        two_runtimes |= object_of(used[i]) != object_of(weft_id);
+    if (two_runtimes)
+        dprintf(STDERR_FILENO, "weft: libweft_posix does nothing: this program has a part of libweft.a\n");
 }
 
 void w_region_enter(void)
