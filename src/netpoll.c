@@ -119,7 +119,7 @@ int w_use_begin(struct w_use *u, int fd)
     if (unlikely(fd < 0))
         return -EBADF;
     if (unlikely(fd >= CHUNK * CHUNKS))
-        return -EMFILE;
+        return w_sys_flags(fd) < 0 ? -EBADF : -EMFILE;
     if (unlikely(w_m() == NULL) && !w_up())
         return -EPERM;
     u->d = find_or_make(fd);
@@ -400,6 +400,11 @@ void w_poll_awake(void)
     w_sys_eventfd_clear(poller.wake_fd);
 }
 
+bool w_poll_unattended(void)
+{
+    return w_poll_used() && !ld_relaxed(&poller.asleep); /* relaxed: the monitor looks again */
+}
+
 bool w_poll_used(void)
 {
     return ld_acquire(&poller.epfd) >= 0; /* [FD-3] */
@@ -503,6 +508,8 @@ int w_use_wait(struct w_use *u, struct w_g *g, enum w_side side, enum w_want wan
 
 void w_use_pass(struct w_use *u, enum w_side side)
 {
+    if (unlikely(u->d == NULL))
+        return; /* it was closed, and everybody told */
     struct w_fd_side *s = side_of(u->d, side);
     struct w_claimed c = {0};
     if (likely(ld_relaxed(&s->q.head) == NULL)) /* relaxed: who comes later tries before it waits */
@@ -535,9 +542,15 @@ static bool next_life(struct w_fd *d, uint64_t closing)
     return true;
 }
 
+/* NULL: nothing, or no run is up, and a foreign thread asks. */
+static struct w_fd *find_known(int fd)
+{
+    return w_m() != NULL || w_up() ? find(fd) : NULL;
+}
+
 void w_fd_fresh(int fd)
 {
-    struct w_fd *d = find(fd);
+    struct w_fd *d = find_known(fd);
     if (d != NULL && next_life(d, 0))
         forget(d);
 }
@@ -584,7 +597,7 @@ static int close_known(struct w_fd *d, int fd, bool foreign)
 int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
-    struct w_fd *d = find(fd);
+    struct w_fd *d = find_known(fd);
     int r = d != NULL ? close_known(d, fd, g->flags & W_G_FOREIGN) : (int)w_sys_close(fd);
     w_call_end(g);
     return r;

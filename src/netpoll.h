@@ -78,6 +78,7 @@ void w_poll_settle(void);    /* before an M goes to sleep: prove what is in doub
 void w_poll_awake(void);     /* it was interrupted */
 
 int64_t w_poll_doubt_at(void);  /* when w_poll has registrations to prove; WEFT_NEVER: there are none */
+bool w_poll_unattended(void);   /* it has, and no M sleeps in it */
 bool w_poll_used(void);         /* has this run anything to poll for? */
 bool w_poll_due(int64_t since); /* nobody has polled for so long */
 bool w_poll_waited_for(void);   /* does a goroutine wait for a descriptor or a file? Exact while no P is held */

@@ -34,9 +34,10 @@ enum { NO_DEFER = 256 };
 
 struct look {
     int64_t now;
-    bool watch;   /* something may need us very soon */
-    bool crowded; /* goroutines wait for a P, whose thread may block without a word */
-    bool events;  /* timers, or descriptors that are waited for */
+    bool watch;      /* something may need us very soon */
+    bool crowded;    /* goroutines wait for a P, whose thread may block without a word */
+    bool events;     /* timers, or descriptors that are waited for */
+    bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
 };
 
 void w_monitor_wake(void)
@@ -211,14 +212,18 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
-/* true: some are waited for. While an M sleeps in the poller nothing is due. */
-static bool look_at_descriptors(void)
+/* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
+static void look_at_descriptors(struct look *l)
 {
     if (!w_poll_waited_for())
-        return false;
-    if (w_poll_due(W_ATTENTIVE))
-        w_poll();
-    return true;
+        return;
+    l->events = true;
+    l->unattended = w_poll_unattended();
+    if (!w_poll_due(W_ATTENTIVE))
+        return;
+    w_poll();
+    if (ld_relaxed(&w_sched.idle_p_count) > 0)
+        w_wake_one();
 }
 
 static void look_around(struct look *l)
@@ -228,7 +233,7 @@ static void look_around(struct look *l)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
     l->events = look_at_timers(l);
-    l->events |= look_at_descriptors();
+    look_at_descriptors(l);
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -262,7 +267,7 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
-    bool often = now || before || (l->events && !idle);
+    bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
     if (l->crowded && !idle)
