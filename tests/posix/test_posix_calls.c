@@ -6,9 +6,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <termios.h>
 #include <time.h>
 
 /* ---- early ------------------------------------------------------------------------------------------------------ */
@@ -407,25 +409,100 @@ CASE(open_lets_others_run)
     EACH_PROCS(p) CHECK_EQ(run_on(p, fifo_main, NULL), 0);
 }
 
-static void copies(void)
+static int temporary(const char *text)
 {
-    char path[] = "/tmp/weft-posix-XXXXXX", text[8] = {0};
-    int fd = mkstemp(path), fds[2];
-    off_t at = 0;
+    char path[] = "/tmp/weft-posix-XXXXXX";
+    int fd = mkstemp(path);
     CHECK_EQ(unlink(path), 0);
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    CHECK_EQ(write(fd, "one two", 7), 7);
-    CHECK_EQ(sendfile(fds[1], fd, &at, 7), 7);
-    CHECK_EQ(read(fds[0], text, sizeof text), 7);
-    CHECK(memcmp(text, "one two", 7) == 0);
-    close(fd);
-    close(fds[0]);
-    close(fds[1]);
+    CHECK_EQ(write(fd, text, strlen(text)), strlen(text));
+    return fd;
 }
 
-CASE(sendfile_copies)
+static void holds(int fd, const char *expected)
+{
+    char text[64] = {0};
+    CHECK_EQ(pread(fd, text, sizeof text, 0), strlen(expected));
+    CHECK(strcmp(text, expected) == 0);
+}
+
+static void copies(void)
+{
+    char text[8] = {0};
+    int fd = temporary("one two"), other = temporary(""), fds[2], sockets[2];
+    off_t at = 0;
+    off64_t from = 4;
+    CHECK_EQ(pipe(fds), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    CHECK_EQ(sendfile(sockets[1], fd, &at, 7), 7);
+    CHECK_EQ(read(sockets[0], text, sizeof text), 7);
+    CHECK(memcmp(text, "one two", 7) == 0);
+    CHECK_EQ(splice(fd, &from, fds[1], NULL, 3, 0), 3);
+    CHECK_EQ(splice(fds[0], NULL, other, NULL, 3, 0), 3);
+    holds(other, "two");
+    from = 0;
+    CHECK_EQ(copy_file_range(fd, &from, other, NULL, 3, 0), 3);
+    holds(other, "twoone");
+    for (int i = 0; i < 2; i++) {
+        close(fds[i]);
+        close(sockets[i]);
+    }
+    close(fd);
+    close(other);
+}
+
+CASE(the_kernel_copies)
 {
     inside_and_outside(copies);
+}
+
+static void synced(void)
+{
+    int fd = temporary("one");
+    CHECK_EQ(sync_file_range(fd, 0, 3, SYNC_FILE_RANGE_WRITE), 0);
+    void *at = mmap(NULL, 3, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED);
+    memcpy(at, "two", 3);
+    CHECK_EQ(msync(at, 3, MS_SYNC), 0);
+    CHECK_EQ(munmap(at, 3), 0);
+    holds(fd, "two");
+    CHECK_ERRNO(syncfs(-1), EBADF);
+    CHECK_ERRNO(tcdrain(fd), ENOTTY);
+    close(fd);
+}
+
+CASE(files_are_synced)
+{
+    inside_and_outside(synced);
+}
+
+int __open_2(const char *path, int flags);
+int __openat64_2(int at, const char *path, int flags);
+ssize_t __pread_chk(int fd, void *buffer, size_t size, off_t offset, size_t room);
+
+static void other_names(void)
+{
+    char path[] = "/tmp/weft-posix-XXXXXX", c[2];
+    close(mkstemp(path));
+    int fd = creat(path, 0600);
+    CHECK_EQ(write(fd, "one", 3), 3);
+    close(fd);
+    fd = __open_2(path, O_RDONLY);
+    CHECK_EQ(__pread_chk(fd, c, 1, 2, sizeof c), 1);
+    CHECK_EQ(c[0], 'e');
+    close(fd);
+    fd = __openat64_2(AT_FDCWD, path, O_RDONLY);
+    CHECK(fd >= 0);
+    close(fd);
+    fd = open64(path, O_RDWR);
+    CHECK_EQ(preadv64(fd, &(struct iovec){c, 1}, 1, 1), 1);
+    CHECK_EQ(c[0], 'n');
+    close(fd);
+    CHECK_EQ(unlink(path), 0);
+}
+
+CASE(files_by_the_other_names)
+{
+    inside_and_outside(other_names);
 }
 
 /* ---- many messages at once -------------------------------------------------------------------------------------- */
@@ -465,6 +542,13 @@ static void names(void)
              0);
     CHECK(strcmp(name, "127.0.0.1") == 0 && strcmp(service, "80") == 0);
     freeaddrinfo(found);
+    struct hostent host, *result = NULL;
+    char buffer[1024];
+    int error = 0;
+    CHECK_EQ(gethostbyname_r("127.0.0.1", &host, buffer, sizeof buffer, &result, &error), 0);
+    CHECK(result != NULL && result->h_addrtype == AF_INET);
+    CHECK_EQ(gethostbyname2_r("127.0.0.1", AF_INET, &host, buffer, sizeof buffer, &result, &error), 0);
+    CHECK(result != NULL && result->h_length == 4);
     hints.ai_flags = AI_NUMERICHOST;
     CHECK_EQ(getaddrinfo("no number", NULL, &hints, &found), EAI_NONAME);
 }
@@ -476,21 +560,34 @@ CASE(names_are_looked_up)
 
 /* ---- processes -------------------------------------------------------------------------------------------------- */
 
-static void child(void)
+static pid_t child(void)
 {
-    int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        execl("/bin/sh", "sh", "-c", "sleep 0.1; exit 3", (char *)NULL);
+        execl("/bin/sh", "sh", "-c", "sleep 0.05; exit 3", (char *)NULL);
         _exit(1);
     }
+    return pid;
+}
+
+static void children(void)
+{
+    int status = 0;
+    siginfo_t info = {0};
+    pid_t pid = child();
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    pid = child();
+    CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    CHECK_EQ(info.si_status, 3);
+    CHECK_EQ(wait4(pid, &status, 0, NULL), pid);
+    pid = child();
+    CHECK_EQ(wait(&status), pid);
     CHECK_ERRNO(waitpid(pid, &status, 0), ECHILD);
     CHECK_EQ(WEXITSTATUS(system("exit 4")), 4);
 }
 
 CASE(children_are_waited_for)
 {
-    inside_and_outside(child);
+    inside_and_outside(children);
 }
