@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/time.h>
@@ -77,11 +78,17 @@ OUT_OF_LINE static bool is_passing(void)
     return passing > 0;
 }
 
-static bool two_runtimes; /* constant once constructors have run */
+static bool useless; /* there is no runtime for us here; constant once constructors have run, and in a child */
 
 bool w_parks(void)
 {
-    return !is_passing() && weft_id() != 0 && !two_runtimes;
+    return !is_passing() && !useless && weft_id() != 0;
+}
+
+/* A child has one thread and no runtime, though it may believe to be in a goroutine until it calls exec. */
+static void in_child(void)
+{
+    useless = true;
 }
 
 static void *object_of(void *fn)
@@ -91,13 +98,21 @@ static void *object_of(void *fn)
 }
 
 /* A program with a part of libweft.a that it shows to others has that part of the runtime, and we the rest in libweft.so. */
-__attribute__((constructor)) static void look_for_two_runtimes(void)
+static bool two_runtimes(void)
 {
+    bool two = false;
     void *const used[] = {weft_block_enter, weft_cancelled, weft_close_fd, weft_connect,   weft_lock_slow_,
                           weft_recvmsg,     weft_select,    weft_sleep,    weft_scope_open};
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
-        two_runtimes |= object_of(used[i]) != object_of(weft_id);
-    if (two_runtimes)
+        two |= object_of(used[i]) != object_of(weft_id);
+    return two;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+    useless = two_runtimes();
+    if (useless)
         dprintf(STDERR_FILENO, "weft: libweft_posix does nothing: this program has a part of libweft.a\n");
 }
 

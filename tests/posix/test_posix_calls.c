@@ -570,6 +570,38 @@ static pid_t child(void)
     return pid;
 }
 
+/* What a library does between fork and exec; it is no goroutine's any more. */
+static void as_child(int *fds)
+{
+    char c;
+    close(fds[0]);
+    usleep(1000);
+    if (poll(NULL, 0, 1) != 0 || write(fds[1], "x", 1) != 1 || read(fds[1], &c, 1) != -1 || errno != EBADF)
+        _exit(1);
+    close(fds[1]);
+    _exit(0);
+}
+
+static void forks(void)
+{
+    int fds[2], status = -1;
+    char c;
+    CHECK_EQ(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        as_child(fds);
+    CHECK_EQ(read(fds[0], &c, 1), 1);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+CASE(children_call_libc)
+{
+    inside_and_outside(forks);
+}
+
 static void children(void)
 {
     int status = 0;
@@ -590,4 +622,71 @@ static void children(void)
 CASE(children_are_waited_for)
 {
     inside_and_outside(children);
+}
+
+/* ---- signals ---------------------------------------------------------------------------------------------------- */
+
+enum { SIGNALS = 2000, WORKERS = 8 };
+
+static int self_pipe[2];
+static _Atomic bool signals_over;
+
+static void write_to_self(int sig)
+{
+    int saved = errno;
+    (void)sig;
+    if (write(self_pipe[1], "x", 1) != 1)
+        abort();
+    errno = saved;
+}
+
+static void *send_signals(void *arg)
+{
+    for (int i = 0; i < SIGNALS; i++) {
+        kill(getpid(), SIGUSR1);
+        if (i % 10 == 0)
+            usleep(100);
+    }
+    signals_over = true;
+    return arg;
+}
+
+static void work(void *arg)
+{
+    while (!signals_over) {
+        weft_yield();
+        usleep(10);
+    }
+    weft_wg_done(arg);
+}
+
+/* Wherever the signal finds a thread, in the middle of the runtime too. */
+static void signals_main(void *arg)
+{
+    pthread_t thread;
+    weft_wg all = {0};
+    (void)arg;
+    signals_over = false;
+    weft_wg_add(&all, WORKERS);
+    for (int i = 0; i < WORKERS; i++)
+        CHECK_EQ(weft_go(work, &all), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, send_signals, NULL), 0);
+    CHECK_EQ(weft_wg_wait(&all), 0);
+    join_in_region(&thread, 1);
+}
+
+CASE(handlers_may_write_to_a_pipe)
+{
+    char text[SIGNALS];
+    CHECK_EQ(pipe2(self_pipe, O_NONBLOCK), 0);
+    struct sigaction act = {.sa_handler = write_to_self, .sa_flags = SA_RESTART | SA_ONSTACK}, former;
+    sigaction(SIGUSR1, &act, &former);
+    EACH_PROCS(p)
+    {
+        CHECK_EQ(run_on(p, signals_main, NULL), 0);
+        CHECK(read(self_pipe[0], text, sizeof text) > 0);
+    }
+    sigaction(SIGUSR1, &former, NULL);
+    close(self_pipe[0]);
+    close(self_pipe[1]);
 }
