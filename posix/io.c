@@ -93,8 +93,11 @@ static bool rest_of(struct msghdr *rest, const struct msghdr *m, size_t done)
     return true;
 }
 
+/* A local socket whose addressee has no room says that it is writable: there is nothing to park for. */
 static ssize_t send_waiting(int fd, const struct msghdr *m, int flags)
 {
+    if (m->msg_name != NULL)
+        return W_RESULT(W_IN_REGION(W_REAL(sendmsg)(fd, m, flags | MSG_NOSIGNAL)));
     return W_WITHIN(w_socket_limit(fd, SO_SNDTIMEO), -EAGAIN, weft_sendmsg(fd, m, flags),
                     W_REAL(sendmsg)(fd, m, flags | MSG_NOSIGNAL));
 }

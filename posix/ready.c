@@ -187,7 +187,6 @@ WEFT_API int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec
 enum { SETS = 3, WORD = 8 * sizeof(unsigned long) };
 static const short events_of_set[SETS] = {POLLIN, POLLOUT, POLLPRI};
 
-/* Descriptors may go beyond FD_SETSIZE, where the macros of libc stop. */
 struct selection {
     struct question q;
     int n;                      /* descriptors below this */
@@ -235,11 +234,18 @@ static bool selection_init(struct selection *s, int n, fd_set *sets[SETS])
     return true;
 }
 
+/* How large a set is that is not of libc's size only the kernel knows: it looks no further than there are descriptors. */
+static ssize_t select_large(int n, fd_set *readable, fd_set *writable, fd_set *urgent, int64_t ns)
+{
+    struct timespec ts = {.tv_sec = ns / WEFT_SEC, .tv_nsec = ns % WEFT_SEC}, *limit = ns != WEFT_NEVER ? &ts : NULL;
+    return W_RESULT(W_IN_REGION(W_REAL(pselect)(n, readable, writable, urgent, limit, NULL)));
+}
+
 static ssize_t select_within(int n, fd_set *readable, fd_set *writable, fd_set *urgent, int64_t ns)
 {
     struct selection s;
-    if (n < 0)
-        return -EINVAL;
+    if (n < 0 || n > FD_SETSIZE)
+        return select_large(n, readable, writable, urgent, ns);
     if (!selection_init(&s, n, (fd_set *[]){readable, writable, urgent}))
         return -ENOMEM;
     ssize_t r = ask_within(&s.q, ns);

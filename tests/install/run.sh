@@ -94,6 +94,7 @@ check cxx_programs_use_the_header pkg_config_app "$tmp/cmake" g++ -std=c++17 -Wp
 check pkg_config_finds_libweft_posix posix_app cc -std=c11 "$here/app.c"
 check find_package_finds_both_libraries find_package
 check find_package_shared_runs project/app_shared
+check find_package_posix_runs project/app_posix
 check find_package_static_runs static_app
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

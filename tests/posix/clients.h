@@ -12,7 +12,7 @@
 
 enum {
     PROCS = 2,
-    SPARE_THREADS = 6,       /* the monitor, those that block for a moment, the sampler's ... */
+    SPARE_THREADS = 10,      /* the monitor, and those that blocked for a moment */
     CLIENT_STACK = 256 << 10 /* libraries keep buffers on it */
 };
 
@@ -57,7 +57,7 @@ static void clients_main(void *arg)
     CHECK_EQ(weft_wg_wait(&clients.all), 0);
 }
 
-/* Each client has PROCS + SPARE_THREADS threads to share with all others; a thread a client would be `count` of them. */
+/* All of them share a few threads. Without libweft_posix there would be one for each that waits. */
 static inline void run_clients(int count, client_fn *client, weft_fn *server)
 {
     clients = (struct clients){.client = client, .server = server, .count = count};

@@ -76,6 +76,7 @@ static void impatient(int id)
     redisContext *c = connected();
     CHECK_EQ(redisSetTimeout(c, (struct timeval){.tv_usec = 100000}), REDIS_OK);
     redisReply *r = redisCommand(c, "BLPOP never-%d 0", id);
+    clients.requests++;
     CHECK(r == NULL);
     CHECK_EQ(c->err, REDIS_ERR_IO);
     CHECK(strstr(c->errstr, "temporarily unavailable") != NULL);

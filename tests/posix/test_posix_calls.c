@@ -295,10 +295,11 @@ static void cut_sleeps(void *arg)
     (void)arg;
     CHECK_EQ(weft_scope_open(&s, weft_now() + 20 * WEFT_MSEC), 0);
     CHECK_ERRNO(nanosleep(&(struct timespec){.tv_sec = 1000}, &left), ETIMEDOUT);
-    CHECK(left.tv_sec > 800 && left.tv_sec < 1000);
+    CHECK(left.tv_sec > 500 && left.tv_sec < 1000);
     CHECK_EQ(clock_nanosleep(CLOCK_REALTIME, 0, &(struct timespec){.tv_sec = 1000}, NULL), ETIMEDOUT);
     CHECK_ERRNO(usleep(900000000), ETIMEDOUT);
-    CHECK_EQ(sleep(1000), 1000);
+    unsigned seconds = sleep(1000);
+    CHECK(seconds > 500 && seconds <= 1000);
     CHECK_EQ(weft_scope_close(&s), -ETIMEDOUT);
 }
 

@@ -125,7 +125,7 @@ CASE(read_of_an_eventfd_parks)
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
 
-static void with_udp(struct pair *p)
+static void with_names(struct pair *p)
 {
     for (int i = 0; i < 2; i++) {
         struct sockaddr_storage any = {.ss_family = AF_UNIX}; /* an autobound name */
@@ -154,7 +154,7 @@ static void feed_sendto(struct pair *p)
 
 CASE(recvfrom_and_sendto_carry_addresses)
 {
-    each_way(&(struct kind){with_udp, wait_recvfrom, feed_sendto});
+    each_way(&(struct kind){with_names, wait_recvfrom, feed_sendto});
 }
 
 union control {
@@ -525,4 +525,47 @@ static void reuse(void)
 CASE(numbers_may_be_used_again)
 {
     inside_and_outside(reuse);
+}
+
+/* ---- an addressee without room ---------------------------------------------------------------------------------- */
+
+enum { MESSAGES = 2000 }; /* more than the queue of a datagram socket takes */
+
+static void wait_send_many(struct pair *p)
+{
+    struct sockaddr_storage to;
+    socklen_t n = sizeof to;
+    CHECK_EQ(getsockname(p->fds[0], (struct sockaddr *)&to, &n), 0);
+    for (int i = 0; i < MESSAGES; i++)
+        CHECK_EQ(sendto(p->fds[1], &i, sizeof i, 0, (struct sockaddr *)&to, n), sizeof i);
+}
+
+static void feed_receive_many(struct pair *p)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        int got = -1;
+        CHECK_EQ(recv(p->fds[0], &got, sizeof got, 0), sizeof got);
+        CHECK_EQ(got, i);
+    }
+}
+
+static void many_messages(void *arg)
+{
+    struct pair p;
+    weft_wg all = {0};
+    _Atomic int waiting = 0;
+    pair_init(&p, arg);
+    p.all = &all;
+    p.waiting = &waiting;
+    weft_wg_add(&all, 2);
+    CHECK_EQ(weft_go(pair_waits, &p), 0);
+    CHECK_EQ(weft_go(pair_feeds, &p), 0);
+    CHECK_EQ(weft_wg_wait(&all), 0);
+    pair_close(&p);
+}
+
+CASE(sendto_waits_for_room)
+{
+    EACH_PROCS(procs)
+    CHECK_EQ(run_on(procs, many_messages, &(struct kind){with_names, wait_send_many, feed_receive_many}), 0);
 }
