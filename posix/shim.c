@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/time.h>
@@ -85,10 +84,14 @@ bool w_parks(void)
     return !is_passing() && !useless && weft_id() != 0;
 }
 
-/* A child has one thread and no runtime, though it may believe to be in a goroutine until it calls exec. */
-static void in_child(void)
+/* A child has one thread and no runtime, though it believes to be in a goroutine until it calls exec. */
+WEFT_API pid_t fork(void)
 {
-    useless = true;
+    bool goroutine = w_parks();
+    pid_t pid = W_REAL(fork)();
+    if (pid == 0 && goroutine)
+        useless = true;
+    return pid;
 }
 
 static void *object_of(void *fn)
@@ -110,7 +113,6 @@ static bool two_runtimes(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
     useless = two_runtimes();
     if (useless)
         dprintf(STDERR_FILENO, "weft: libweft_posix does nothing: this program has a part of libweft.a\n");

@@ -2,6 +2,7 @@
 /* libcurl's easy interface, which uses non-blocking sockets and poll of several, against a server of Weft's own. */
 #include "clients.h"
 #include <curl/curl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -166,5 +167,11 @@ static void by_name(int id)
 
 CASE(names_are_looked_up)
 {
+    struct addrinfo *found = NULL;
+    if (getaddrinfo("localhost", NULL, &(struct addrinfo){.ai_family = AF_INET}, &found) != 0) {
+        skipped("this machine does not know its name localhost");
+        return;
+    }
+    freeaddrinfo(found);
     with_server(1, by_name);
 }

@@ -167,7 +167,8 @@ LIBRARIES = (
 
 
 def run_library(library, program):
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+    # sockets have short names
+    with tempfile.TemporaryDirectory(prefix="weft-", dir="/tmp") as folder:
         try:
             with library.server(pathlib.Path(folder)) as env:
                 run_program(library.name, program, env)

@@ -536,7 +536,7 @@ static void names(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
     char name[64], service[16];
-    CHECK_EQ(getaddrinfo("localhost", "80", &hints, &found), 0);
+    CHECK_EQ(getaddrinfo("127.0.0.1", "80", &hints, &found), 0);
     CHECK(found != NULL && ((struct sockaddr_in *)found->ai_addr)->sin_port == htons(80));
     CHECK_EQ(getnameinfo(found->ai_addr, found->ai_addrlen, name, sizeof name, service, sizeof service,
                          NI_NUMERICHOST | NI_NUMERICSERV),
@@ -601,6 +601,18 @@ static void forks(void)
 CASE(children_call_libc)
 {
     inside_and_outside(forks);
+}
+
+/* A daemon's child begins a run of its own. */
+static void daemon_child(void)
+{
+    between_goroutines(&(struct kind){with_nothing, wait_sleep, feed_nothing});
+}
+
+CASE(a_child_may_begin_a_run)
+{
+    char text[4096];
+    CHECK(child_is_well(daemon_child, text, sizeof text));
 }
 
 static void children(void)
