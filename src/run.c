@@ -241,6 +241,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.p_count, 0);
     st_relaxed(&w_sched.idle_p_count, 0);
     st_relaxed(&w_sched.spinning, 0);
+    st_relaxed(&w_sched.returned, 0);
     st_relaxed(&w_sched.attentive, false);
     st_relaxed(&w_sched.timely, false);
     st_relaxed(&w_sched.m_wanted, false);
@@ -305,6 +306,7 @@ restore_handlers:
 free_all:
     w_uring_done();
     w_poll_done();
+    w_fds_done();
     free_pieces();
     w_gs_free();
     w_ps_free();

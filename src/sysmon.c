@@ -215,7 +215,7 @@ static bool look_at_timers(struct look *l)
 /* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
 static void look_at_descriptors(struct look *l)
 {
-    if (!w_poll_waited_for())
+    if (!w_poll_wanted())
         return;
     l->events = true;
     l->unattended = w_poll_unattended();
