@@ -247,12 +247,12 @@ static bool still_file(struct io *io)
     return io->offset != -1 || (classify(io) == 0 && is_file(io));
 }
 
-/* One piece; -ESTALE: it is no file. What moves the descriptor's position does not go through the ring, where calls would not
- * wait for each other. */
+/* One piece; -ESTALE: it is no file. What moves the descriptor's position is one plain call, which the kernel keeps apart from
+ * others: in pieces, or through the ring, two readers would mix. */
 static long file_piece(struct io *io)
 {
     struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
-    bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct;
+    bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct && io->offset != -1;
     long r = cached ? attempt(io, transfer_now) : -EAGAIN;
     if (r != -EAGAIN && !not_supported(r))
         return r;
@@ -478,10 +478,19 @@ ssize_t weft_send_to(int fd, const void *buffer, size_t size, int flags, const s
 
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 
+/* Of a socket; others are left as they are. */
+static long make_nonblocking(struct io *io)
+{
+    long r = io->hint == W_HINT_TCP || io->hint == W_HINT_SOCKET ? 0 : classify(io);
+    if (r == 0 && io->hint != W_HINT_TCP && io->hint != W_HINT_SOCKET)
+        r = -ENOTSOCK;
+    return r == 0 ? w_sys_set_nonblocking(io->fd) : r;
+}
+
 /* The mode is asked for each time: it is a tenth of what accept costs, and a wrong belief would stop the thread. */
 static long try_accept(struct io *io)
 {
-    long r = w_sys_set_nonblocking(io->fd);
+    long r = make_nonblocking(io);
     if (r >= 0)
         r = w_sys_accept(io->fd, io->msg->msg_name, io->msg->msg_name != NULL ? &io->msg->msg_namelen : NULL);
     return r == -ECONNABORTED ? -EINTR : r; /* that one has gone away: the next */
@@ -504,7 +513,7 @@ int weft_accept(int fd, struct sockaddr *address, socklen_t *length)
 
 static long try_connect(struct io *io)
 {
-    long r = w_sys_set_nonblocking(io->fd);
+    long r = make_nonblocking(io);
     if (r >= 0)
         r = w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
     return r == -EINTR || r == -EALREADY ? -EINPROGRESS : r;

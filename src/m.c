@@ -85,7 +85,7 @@ static void end_m(struct w_m *m)
         m->link = w_sched.ended_ms;
         w_sched.ended_ms = m;
     }
-    bool last = w_sched.m_count == 0;
+    bool last = !abandoned && w_sched.m_count == 0; /* the next run may be setting it up already */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (abandoned)
         end_abandoned(m);
@@ -210,7 +210,7 @@ static void take_next_p(struct w_m *m)
 /* The former one goes on sleeping until its time has come, and finds then that it is the keeper no more. */
 static void become_keeper_locked(struct w_m *m)
 {
-    int64_t next = w_timers_next();
+    int64_t next = w_next_event();
     if (next >= ld_relaxed(&w_sched.keeper_until))
         return;
     w_sched.keeper = m;

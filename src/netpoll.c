@@ -225,7 +225,7 @@ static void prove(int fd)
         return; /* it is being closed */
     long r = ld_relaxed(&u.d->asked) != 0 ? ask_for(&u, 0) : 0;
     if (r != 0)
-        w_poll_end_waits(u.d, r == -EBADF ? -EBADF : 0); /* 0: they try again, and see */
+        w_poll_end_waits(u.d, 0); /* they try again, and see */
     w_use_end(&u);
 }
 

@@ -248,6 +248,8 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.monitor_asleep, false);
     w_sched.stuck_since = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
+    st_relaxed(&w_sched.last_return, w_now());
+    st_relaxed(&w_sched.return_gap, WEFT_MSEC);
     st_relaxed(&w_sched.next_id, 1);
     st_relaxed(&w_sched.foreign_spawned, 0);
 #ifdef W_TSAN
@@ -289,6 +291,7 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
     if (r != 0)
         return r;
     w_gs_init();
+    w_net_init();
     if ((r = w_ps_init((uint32_t)c->procs)) != 0)
         goto free_all;
     if ((r = w_overflow_init()) != 0)

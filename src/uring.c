@@ -153,7 +153,7 @@ static void after_put(struct w_m *m, struct w_g *prev, void *arg)
 long w_uring_do(struct w_g *g, const struct w_file_call *call)
 {
     struct ring_wait self;
-    if (g->flags & W_G_FOREIGN || !there())
+    if (g->flags & W_G_FOREIGN || !there() || ld_relaxed(&uring.under_way) >= uring.ring.cq.ring_entries)
         return -ENOSYS;
     w_spin_lock(&uring.submitting);
     struct io_uring_sqe *sqe = get_sqe_locked();
@@ -166,7 +166,7 @@ long w_uring_do(struct w_g *g, const struct w_file_call *call)
     fill(sqe, call);
     io_uring_sqe_set_data(sqe, &self.node);
     st_relaxed(&uring.pending, ld_relaxed(&uring.pending) + 1);
-    add_relaxed(&uring.under_way, 1); /* relaxed: the end of the run looks at it when nobody is left */
+    add_acq_rel(&uring.under_way, 1); /* [UR-2] the wait, for whoever completes it: the kernel is between us */
     w_poll_count(1);
     w_park(after_put, NULL, W_REASON_FILE, (const void *)(intptr_t)call->fd);
     w_poll_count(-1);
@@ -184,7 +184,7 @@ uint32_t w_uring_complete(struct w_claimed *c)
 {
     struct io_uring_cqe *cqe;
     uint32_t n = 0, head;
-    if (ld_acquire(&uring.state) != THERE || io_uring_cq_ready(&uring.ring) == 0) /* [UR-1] */
+    if (ld_acquire(&uring.state) != THERE || ld_acquire(&uring.under_way) == 0) /* [UR-1] [UR-2] */
         return 0;
     w_spin_lock(&uring.completing);
     io_uring_for_each_cqe(&uring.ring, head, cqe)
@@ -194,7 +194,7 @@ uint32_t w_uring_complete(struct w_claimed *c)
     }
     io_uring_cq_advance(&uring.ring, n);
     w_spin_unlock(&uring.completing);
-    add_relaxed(&uring.under_way, -n);
+    add_acq_rel(&uring.under_way, -n); /* [UR-2] */
     return n;
 }
 

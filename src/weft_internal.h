@@ -289,8 +289,10 @@ struct w_sched {
     bool hiding;                /* goroutines may wait in slots: the monitor could get them out; constant */
     _Atomic bool m_wanted;      /* a thread could not be made: the monitor tries again */
     _Atomic int64_t coarse_now; /* the monitor's last look at the clock */
-    int64_t quantum;            /* constant */
-    uint64_t seed;              /* constant */
+    _Atomic int64_t last_return,
+        return_gap;  /* from blocking regions without a P: the last, and how far apart (block.c) */
+    int64_t quantum; /* constant */
+    uint64_t seed;   /* constant */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
@@ -471,6 +473,10 @@ uint64_t *w_foreign_rng(void);
 
 void w_chan_offer(weft_chan *ch, const void *value);
 int w_wait_forever(struct w_g *g, enum w_reason reason);
+
+/* ---- net.c ------------------------------------------------------------------------------------------------------ */
+
+void w_net_init(void);
 
 /* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
 
