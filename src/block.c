@@ -140,6 +140,7 @@ static void give_away(struct w_p *p)
     w_p_release(p);
 }
 
+/* The gate is marked last: who closes it meanwhile, to take the P, sees blocked_by, or the mark (sched.c, w_m_outside). */
 static void begin(struct w_m *m)
 {
     struct w_g *g = m->g;
@@ -149,20 +150,20 @@ static void begin(struct w_m *m)
     w_set_state(g, W_BLOCKED);
     st_relaxed(&m->blocked_p, p);
     m->p = NULL;
-    st_relaxed(&m->gate, NULL);
     m->gave_away = others && g->handoffs > 0 && ld_relaxed(&w_sched.return_gap) > SOON;
     if (m->gave_away) {
         g->handoffs--;
         give_away(p);
-        return;
+    } else {
+        if (others)
+            w_expose(p);               /* nobody may count on us any more (W4) */
+        st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
+        if (others)
+            w_look_again();
+        if (!ld_relaxed(&w_sched.timely) && (ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_wanted()))
+            w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
     }
-    if (others)
-        w_expose(p);               /* nobody may count on us any more (W4) */
-    st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
-    if (others)
-        w_look_again();
-    if (!ld_relaxed(&w_sched.timely) && (ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_wanted()))
-        w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
+    st_release(&m->gate, W_GATE_REGION); /* [GT-2] after blocked_by */
 }
 
 void weft_block_enter(void)

@@ -132,6 +132,9 @@ struct w_eh {
 /* What is done to the goroutine that was left, once it is off its stack; runs in the context that came after it. */
 typedef void w_after(struct w_m *m, struct w_g *prev, void *arg);
 
+/* A closed gate: the M went into a blocking region by itself. Whoever closes gates tells it from his own NULL. */
+#define W_GATE_REGION ((struct w_p *)1)
+
 struct w_m {
     /* Hot: each runtime call and each switch. Owner M, except where it says otherwise. */
     _Alignas(W_CACHE_LINE) _Atomic(struct w_p *) gate; /* == p: the fast way in is open; NULL: look at what happened
@@ -520,7 +523,7 @@ static inline struct w_m *w_enter(void)
         return NULL;
     st_relaxed(&m->in_runtime, 1); /* relaxed: the monitor's membarrier orders it against the gate */
     w_compiler_barrier();
-    if (unlikely(ld_relaxed(&m->gate) == NULL))
+    if (unlikely((uintptr_t)ld_relaxed(&m->gate) <= (uintptr_t)W_GATE_REGION))
         return w_enter_slow(m);
     return m;
 }
