@@ -4,16 +4,22 @@
  *
  * A socket is tried first, without waiting, by libc's recvmsg or sendmsg: that is one system call, as many as libc's own way
  * would take, and most calls are done then. Only one that has to wait is asked whether it may (O_NONBLOCK) and for how long
- * (SO_RCVTIMEO, SO_SNDTIMEO). Everything else goes to Weft at once unless it is non-blocking.
+ * (SO_RCVTIMEO, SO_SNDTIMEO). Files and pipes go to Weft at once unless they are non-blocking.
  */
 #include "shim.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#define VECTOR(buffer, size) (&(struct iovec){(void *)(buffer), (size)})
 
 enum { NEVER_WAIT = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 
@@ -37,6 +43,40 @@ static ssize_t signalled(ssize_t r, int flags)
     if (r == -EPIPE && !(flags & MSG_NOSIGNAL))
         raise(SIGPIPE);
     return r;
+}
+
+/* ---- what is no socket ------------------------------------------------------------------------------------------ */
+
+/* Only if it was opened for it: nobody tells of what can never be ready. */
+static bool waits(int fd, int wrong_access)
+{
+    int flags = W_RESULT(fcntl(fd, F_GETFL));
+    return flags >= 0 && !(flags & O_NONBLOCK) && (flags & O_ACCMODE) != wrong_access;
+}
+
+/* Since Linux 6.4 a pipe may be read without waiting whatever its mode. */
+static bool pipes_are_tried(void)
+{
+    static _Atomic int answer; /* 0: nobody has asked so far; relaxed: all get the same */
+    int r = atomic_load_explicit(&answer, memory_order_relaxed), fds[2];
+    char c;
+    if (r != 0 || W_RESULT(pipe2(fds, O_CLOEXEC)) < 0)
+        return r > 0;
+    r = W_RESULT(W_REAL(preadv2)(fds[0], VECTOR(&c, 1), 1, -1, RWF_NOWAIT)) == -EAGAIN ? 1 : -1;
+    atomic_store_explicit(&answer, r, memory_order_relaxed);
+    weft_close_fd(fds[0]);
+    weft_close_fd(fds[1]);
+    return r > 0;
+}
+
+/* Others, a terminal for instance, weft_read and weft_write make non-blocking, and so for all processes that have it. We wait
+ * until it is ready; if somebody else is faster then, the thread waits in a region. */
+static bool keeps_its_mode(int fd)
+{
+    struct stat st;
+    if (W_RESULT(fstat(fd, &st)) < 0)
+        return false;
+    return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || (S_ISFIFO(st.st_mode) && pipes_are_tried());
 }
 
 /* ---- receiving -------------------------------------------------------------------------------------------------- */
@@ -71,7 +111,12 @@ static ssize_t get(int fd, const struct iovec *iov, int count)
     ssize_t r = receive(fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count}, 0);
     if (r != -ENOTSOCK)
         return r;
-    return w_blocking(fd) ? weft_readv(fd, iov, count) : W_RESULT(W_REAL(readv)(fd, iov, count));
+    if (!waits(fd, O_WRONLY))
+        return W_RESULT(W_REAL(readv)(fd, iov, count));
+    if (keeps_its_mode(fd))
+        return weft_readv(fd, iov, count);
+    r = weft_wait_fd(fd, POLLIN);
+    return r < 0 ? r : W_RESULT(W_IN_REGION(W_REAL(readv)(fd, iov, count)));
 }
 
 /* ---- sending ---------------------------------------------------------------------------------------------------- */
@@ -137,12 +182,15 @@ static ssize_t put(int fd, const struct iovec *iov, int count)
     ssize_t r = transmit(fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count}, 0);
     if (r != -ENOTSOCK)
         return r;
-    return w_blocking(fd) ? signalled(weft_writev(fd, iov, count), 0) : W_RESULT(W_REAL(writev)(fd, iov, count));
+    if (!waits(fd, O_RDONLY))
+        return W_RESULT(W_REAL(writev)(fd, iov, count));
+    if (keeps_its_mode(fd))
+        return signalled(weft_writev(fd, iov, count), 0);
+    r = weft_wait_fd(fd, POLLOUT);
+    return r < 0 ? r : W_RESULT(W_IN_REGION(W_REAL(writev)(fd, iov, count)));
 }
 
 /* ---- the calls -------------------------------------------------------------------------------------------------- */
-
-#define VECTOR(buffer, size) (&(struct iovec){(void *)(buffer), (size)})
 
 W_CALL(ssize_t, read, (int fd, void *buffer, size_t size), (fd, buffer, size), get(fd, VECTOR(buffer, size), 1))
 W_CALL(ssize_t, write, (int fd, const void *buffer, size_t size), (fd, buffer, size), put(fd, VECTOR(buffer, size), 1))

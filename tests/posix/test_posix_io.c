@@ -123,6 +123,41 @@ CASE(read_of_an_eventfd_parks)
     each_way(&(struct kind){with_eventfd, wait_event, feed_event});
 }
 
+/* A terminal, which others share: its mode stays. */
+static void with_terminal(struct pair *p)
+{
+    p->fds[1] = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(p->fds[1] >= 0);
+    CHECK_EQ(grantpt(p->fds[1]), 0);
+    CHECK_EQ(unlockpt(p->fds[1]), 0);
+    p->fds[0] = open(ptsname(p->fds[1]), O_RDWR | O_NOCTTY);
+    CHECK(p->fds[0] >= 0);
+}
+
+static void wait_line(struct pair *p)
+{
+    CHECK_EQ(read(p->fds[0], p->data, sizeof p->data), 4);
+    CHECK(is_blocking(p->fds[0]));
+    CHECK(memcmp(p->data, "one\n", 4) == 0);
+}
+
+static void feed_line(struct pair *p)
+{
+    CHECK_EQ(write(p->fds[1], "one\n", 4), 4);
+    CHECK(is_blocking(p->fds[1]));
+}
+
+CASE(a_terminal_keeps_its_mode)
+{
+    int fd = posix_openpt(O_RDWR | O_NOCTTY);
+    if (fd < 0) {
+        skipped("there are no terminals on this machine");
+        return;
+    }
+    close(fd);
+    each_way(&(struct kind){with_terminal, wait_line, feed_line});
+}
+
 /* ---- messages --------------------------------------------------------------------------------------------------- */
 
 static void with_names(struct pair *p)
