@@ -137,16 +137,20 @@ static inline void run_each_procs(weft_fn *fn)
     EACH_PROCS(p) CHECK_EQ(run_on(p, fn, NULL), 0);
 }
 
-/* Until the kernel takes no more; how much it took. */
+/* Until the kernel takes no more, now and a little later: what TCP has on its way still makes room. How much it took. */
 static inline size_t fill(int fd)
 {
     static const char junk[4096];
     int flags = fcntl(fd, F_GETFL);
-    size_t sum = 0;
+    size_t sum = 0, before;
     set_nonblocking(fd, true);
-    for (size_t piece = sizeof junk; piece > 0; piece /= 4)
-        for (ssize_t n; (n = write(fd, junk, piece)) > 0;)
-            sum += (size_t)n;
+    do {
+        before = sum;
+        for (size_t piece = sizeof junk; piece > 0; piece /= 4)
+            for (ssize_t n; (n = write(fd, junk, piece)) > 0;)
+                sum += (size_t)n;
+        usleep(3000);
+    } while (sum > before);
     fcntl(fd, F_SETFL, flags);
     return sum;
 }
