@@ -32,6 +32,9 @@ struct io {
     off_t offset;       /* -1: where the descriptor stands */
     struct msghdr *msg; /* of recvmsg and sendmsg, else NULL */
     int flags;          /* of sockets */
+    enum w_hint hint;   /* what we believe of it */
+    uint32_t epoch;     /* of the read side, before the last try */
+    bool waited;        /* for its turn */
     struct w_use use;
     struct w_g *g;
 };
@@ -68,15 +71,6 @@ static const struct iovec *span_next(struct span *s, int *count)
 
 /* ---- what a descriptor is --------------------------------------------------------------------------------------- */
 
-static enum w_hint socket_kind(int fd)
-{
-    int type = 0;
-    socklen_t n = sizeof type;
-    if (W_RESULT(getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n)) == 0 && type == SOCK_STREAM)
-        return W_HINT_STREAM_SOCKET;
-    return W_HINT_SOCKET;
-}
-
 static long classify(struct io *io)
 {
     struct stat st;
@@ -85,16 +79,11 @@ static long classify(struct io *io)
         return r;
     enum w_hint hint = W_HINT_STREAM;
     if (S_ISSOCK(st.st_mode))
-        hint = socket_kind(io->fd);
+        hint = w_sys_is_tcp(io->fd) ? W_HINT_TCP : W_HINT_SOCKET;
     else if (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
         hint = w_sys_flags(io->fd) & O_DIRECT ? W_HINT_DIRECT : W_HINT_FILE;
-    st_relaxed(&io->use.d->hint, (uint8_t)hint); /* relaxed: a hint */
+    io->hint = hint;
     return 0;
-}
-
-static enum w_hint hint_of(struct io *io)
-{
-    return ld_relaxed(&io->use.d->hint);
 }
 
 /* ---- tries ------------------------------------------------------------------------------------------------------ */
@@ -150,10 +139,10 @@ static bool not_supported(long r)
 /* No socket. */
 static long try_stream(struct io *io)
 {
-    long r = hint_of(io) == W_HINT_PLAIN ? -EOPNOTSUPP : transfer_now(io);
+    long r = io->hint == W_HINT_PLAIN ? -EOPNOTSUPP : transfer_now(io);
     if (!not_supported(r))
         return r;
-    st_relaxed(&io->use.d->hint, W_HINT_PLAIN);
+    io->hint = W_HINT_PLAIN;
     return transfer_plainly(io);
 }
 
@@ -164,8 +153,7 @@ static long try_socket(struct io *io)
 
 static long try_transfer(struct io *io)
 {
-    enum w_hint hint = hint_of(io);
-    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_SOCKET) {
+    if (io->hint == W_HINT_TCP || io->hint == W_HINT_SOCKET) {
         long r = try_socket(io);
         if (likely(r != -ENOTSOCK))
             return r;
@@ -177,19 +165,19 @@ static long try_transfer(struct io *io)
 
 typedef long try_fn(struct io *io);
 
-/* Outside the runtime. A foreign thread has no P to lose. */
+/* Outside the runtime: nothing of the run is touched meanwhile, which may end. A foreign thread has no P to lose. */
 static long attempt(struct io *io, try_fn *try)
 {
+    bool ours = !(io->g->flags & W_G_FOREIGN);
     long r;
-    if (io->g->flags & W_G_FOREIGN) {
-        while ((r = try(io)) == -EINTR)
-            ;
-        return r;
-    }
-    w_leave();
+    io->epoch = ld_acquire(&io->use.d->read.epoch); /* [NP-3] before we read */
+    if (ours)
+        w_leave();
     while ((r = try(io)) == -EINTR)
         ;
-    w_enter();
+    if (ours)
+        w_enter();
+    st_relaxed(&io->use.d->hint, io->hint); /* relaxed: a hint */
     return r;
 }
 
@@ -203,29 +191,23 @@ static long try_or_wait(struct io *io, try_fn *try, bool try_first)
         if (likely(r != -EAGAIN) || io->flags & MSG_DONTWAIT)
             return r;
         r = w_use_wait(&io->use, io->g, io->side, W_WANT_TURN);
+        io->waited = true;
         if (r < 0)
             return r;
         if (r > 0)
-            st_relaxed(&io->use.d->hint, W_HINT_PLAIN); /* epoll does not take it: poll() says that it is ready, then */
+            io->hint = W_HINT_PLAIN; /* epoll does not take it: poll() says that it is ready, then */
     }
-}
-
-static struct w_fd_side *side_of(struct io *io)
-{
-    return io->side == W_SIDE_READ ? &io->use.d->read : &io->use.d->write;
 }
 
 static long read_stream(struct io *io)
 {
-    struct w_fd_side *s = side_of(io);
-    bool in_vain = ld_relaxed(&s->empty) && !ld_relaxed(&s->ready); /* relaxed: a hint */
+    struct w_fd_side *s = &io->use.d->read;
+    bool in_vain = ld_relaxed(&s->empty) == ld_relaxed(&s->epoch) + 1; /* NP3 */
     long r = try_or_wait(io, try_transfer, !in_vain);
     if (r < 0)
         return r;
-    enum w_hint hint = hint_of(io);
-    if (hint == W_HINT_STREAM_SOCKET || hint == W_HINT_STREAM)
-        st_relaxed(&s->empty, r > 0 && (size_t)r < span_size(&io->span));
-    w_use_pass(&io->use, io->side);
+    if (io->hint == W_HINT_TCP && r > 0 && (size_t)r < span_size(&io->span) && !ld_relaxed(&io->use.d->shut))
+        st_relaxed(&s->empty, io->epoch + 1);
     return r;
 }
 
@@ -242,8 +224,6 @@ static long write_all(struct io *io, try_fn *try)
         left -= (size_t)r;
         span_advance(&io->span, (size_t)r);
     } while (left > 0 && r > 0);
-    if (done > 0 && io->use.d != NULL)
-        w_use_pass(&io->use, io->side);
     return done > 0 ? done : r;
 }
 
@@ -251,7 +231,7 @@ static long write_all(struct io *io, try_fn *try)
 
 static bool is_file(struct io *io)
 {
-    return hint_of(io) >= W_HINT_FILE;
+    return io->hint >= W_HINT_FILE;
 }
 
 /* Before we rely on it: the number may stand for something else by now. A call with an offset does no harm to that. */
@@ -260,11 +240,12 @@ static bool still_file(struct io *io)
     return io->offset != -1 || (classify(io) == 0 && is_file(io));
 }
 
-/* One piece; -ESTALE: it is no file. */
+/* One piece; -ESTALE: it is no file. What moves the descriptor's position does not go through the ring, where calls would not
+ * wait for each other. */
 static long file_piece(struct io *io)
 {
     struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
-    bool direct = hint_of(io) == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct;
+    bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct;
     long r = cached ? attempt(io, transfer_now) : -EAGAIN;
     if (r != -EAGAIN && !not_supported(r))
         return r;
@@ -272,7 +253,8 @@ static long file_piece(struct io *io)
         return -ESTALE;
     call.iov = span_next(&io->span, &call.count);
     call.offset = io->offset;
-    return r == -EAGAIN && (cached || direct) ? w_file_do(io->g, &call) : w_file_block(io->g, &call);
+    bool ring = r == -EAGAIN && (cached || direct) && io->offset != -1;
+    return ring ? w_file_do(io->g, &call) : w_file_block(io->g, &call);
 }
 
 /* All of it, or up to the end of the file: what is cached only in part comes in pieces. -ESTALE: it is no file. */
@@ -300,13 +282,20 @@ static long begin(struct io *io)
 {
     io->g = w_call_begin();
     long r = w_use_begin(&io->use, io->fd);
-    if (r == 0 && hint_of(io) == W_HINT_NONE)
+    if (r < 0)
+        return r;
+    io->hint = ld_relaxed(&io->use.d->hint);
+    if (unlikely(io->hint == W_HINT_NONE))
         r = classify(io);
+    st_relaxed(&io->use.d->hint, io->hint);
     return r;
 }
 
+/* Whoever had its turn, used or not, gives it to the next. */
 static ssize_t end(struct io *io, long r)
 {
+    if (r >= 0 || io->waited)
+        w_use_pass(&io->use, io->side);
     w_use_end(&io->use);
     w_call_end(io->g);
     return r;
@@ -429,11 +418,10 @@ ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
         if (r != -EAGAIN || flags & (MSG_DONTWAIT | MSG_ERRQUEUE))
             break;
         r = w_use_wait(&io.use, io.g, io.side, W_WANT_TURN);
+        io.waited = true;
     }
-    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && hint_of(&io) == W_HINT_STREAM_SOCKET)
+    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && w_sys_is_stream(fd))
         r = recv_rest(&io, r);
-    if (r >= 0)
-        w_use_pass(&io.use, io.side);
     return end(&io, r);
 }
 
@@ -501,7 +489,6 @@ int weft_accept(int fd, struct sockaddr *address, socklen_t *length)
         r = try_or_wait(&io, try_accept, true);
     if (r >= 0) {
         w_fd_fresh((int)r);
-        w_use_pass(&io.use, io.side);
         if (peer.msg_name != NULL)
             *length = peer.msg_namelen;
     }

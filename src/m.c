@@ -351,6 +351,7 @@ static bool leave_idle(struct w_m *m)
 void w_m_stop(struct w_m *m)
 {
     bool polls;
+    w_poll_settle();
     if (!push_idle(m))
         return;
     do {

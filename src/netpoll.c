@@ -5,17 +5,16 @@
  * A descriptor is registered with epoll when somebody first has to wait for it, once, edge-triggered, for reading and
  * writing. Each side has a queue of waiters and a flag. A call tries first; when the kernel says "not now" it comes here:
  *
- *      call:    try ── EAGAIN ──> ask the kernel to tell ──> guard { ready? yes: ready = 0, try again; no: queue, sleep }
- *      event:                                                guard { somebody waits? yes: wake one; no: ready = 1 }
+ *      call:    try ── EAGAIN ──> register, once ──> guard { ready? yes: ready = 0, try again; no: queue, sleep }
+ *      event:                                        guard { somebody waits? yes: wake one; no: ready = 1 }
  *
  * One waiter is woken for an event; when it is done, and did not come to the end, it wakes the next (w_use_pass).
  *
- * Before each wait the kernel is asked to tell of the sides that are waited for (EPOLL_CTL_MOD, 230 ns). That
- *   - makes it look at the descriptor once more: what came between the try and the wait has an event as well, and after a
- *     short read the try that would only say EAGAIN (170 ns) can be left out;
- *   - keeps it from telling of sides that nobody waits for, which would wake the sleeping M in vain;
- *   - proves the registration: a descriptor that was closed behind our back, with plain close(), has lost it, and the next
- *     one with that number would wait for ever.
+ * Close behind our back. A descriptor that was closed with plain close() has lost its registration, and the next one with
+ * that number would wait for ever. So the registration of a wait that has seen no event for a millisecond is doubted and
+ * proved, once (EPOLL_CTL_MOD): it is made anew if it is gone. The proof also makes the kernel look at the descriptor again,
+ * so it would mend any other misunderstanding about edges. Waits that last less, those of a busy server, cost nothing. (To
+ * prove before each wait costs 230 ns, and all Ps meet in the kernel at the lock of the one epoll.)
  *
  * Who polls: an M that searches, before it steals; every P each 61st pick, if nobody has for a while; one idle M, which
  * sleeps in epoll_wait instead of on its futex (m.c); and the monitor, if nobody has for a millisecond.
@@ -26,7 +25,9 @@
  *
  * Invariants, each side's under its guard:
  *   NP1  ready implies that nobody waits there
- *   NP2  whoever waits there is of the present life, and has asked the kernel to tell before it looked at `ready`
+ *   NP2  whoever waits there is of the present life; the kernel was asked to tell before it looked at `ready`
+ *   NP3  empty == epoch + 1: since a read that came to the end there was no event: what came after it has one that is not taken
+ *        yet. Then a try is in vain, and left out (io.c). For TCP alone: elsewhere a short read may mean something else.
  */
 #include "netpoll.h"
 #include "file.h"
@@ -35,12 +36,23 @@
 #define CLOSING    ((uint64_t)1 << 31)
 #define LIFE(word) ((uint32_t)((word) >> 32))
 
+#define SIDE_BIT(side) ((uint8_t)(1 << (side)))
+
 enum {
     CHUNK = 256,      /* numbers whose entries are mapped at once: 32 KiB of address space */
     CHUNKS = 1 << 12, /* 2^20 numbers, the kernel's own default limit */
     EVENTS = 128,     /* taken at once */
     YIELDS = 16,
+    DOUBTS = 1024,
+    SETTLE = 4,
     INTERNAL = 1 << 30, /* in an event's data: not a number, but an internal descriptor */
+};
+
+static const int64_t PROVE_AFTER = WEFT_MSEC;
+
+struct doubt {
+    int fd;
+    uint32_t epochs; /* when it was last looked at */
 };
 
 static struct {
@@ -50,7 +62,12 @@ static struct {
     _Atomic int64_t last; /* when somebody last polled */
     _Atomic bool asleep;  /* an M sleeps in it: what is ready wakes that one */
     struct w_lock setup;
-} poller = {.epfd = -1};
+
+    struct w_spin doubt_lock;
+    _Atomic int64_t doubt_at;   /* when to look at them; written under doubt_lock */
+    struct doubt doubt[DOUBTS]; /* doubt_lock */
+    _Atomic uint32_t doubts;    /* written under doubt_lock */
+} poller = {.epfd = -1, .doubt_at = WEFT_NEVER};
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
@@ -102,7 +119,7 @@ int w_use_begin(struct w_use *u, int fd)
     if (unlikely(fd < 0))
         return -EBADF;
     if (unlikely(fd >= CHUNK * CHUNKS))
-        return -EMFILE;
+        return w_sys_flags(fd) < 0 ? -EBADF : -EMFILE;
     if (unlikely(w_m() == NULL) && !w_up())
         return -EPERM;
     u->d = find_or_make(fd);
@@ -118,6 +135,37 @@ void w_use_end(struct w_use *u)
 int w_use_resume(struct w_use *u)
 {
     return count_in(u, false);
+}
+
+/* ---- waking ----------------------------------------------------------------------------------------------------- */
+
+/* Wakes those at the front who watch, and the first who waits for its turn, or all. false: nobody was there. */
+static bool wake_locked(struct w_fd_side *s, bool all, int result, struct w_claimed *c)
+{
+    struct w_waiter *w;
+    bool any = false;
+    while ((w = w_waitq_take(&s->q)) != NULL) {
+        bool turn = w->n == W_WANT_TURN;
+        w_claimed_add(c, w, result);
+        any = true;
+        if (turn && !all)
+            break;
+    }
+    return any;
+}
+
+static void end_waits(struct w_fd *d, int result)
+{
+    struct w_claimed c = {0};
+    for (int i = W_SIDE_READ; i <= W_SIDE_WRITE; i++) {
+        struct w_fd_side *s = side_of(d, i);
+        w_spin_lock(&s->q.guard);
+        wake_locked(s, true, result, &c);
+        st_relaxed(&s->ready, false);
+        st_relaxed(&s->empty, 0);
+        w_spin_unlock(&s->q.guard);
+    }
+    w_wake_several(c.first);
 }
 
 /* ---- registration ----------------------------------------------------------------------------------------------- */
@@ -154,48 +202,31 @@ static int need_epoll(void)
     return r;
 }
 
-static uint64_t event_data(int fd, uint32_t life)
+static long control(int op, int fd, uint8_t sides, uint32_t life)
 {
-    return (uint64_t)life << 32 | (uint32_t)fd;
+    uint32_t events = EPOLLET;
+    if (sides & SIDE_BIT(W_SIDE_READ))
+        events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
+    if (sides & SIDE_BIT(W_SIDE_WRITE))
+        events |= EPOLLOUT;
+    return w_sys_epoll_ctl(ld_relaxed(&poller.epfd), op, fd, events, (uint64_t)life << 32 | (uint32_t)fd);
 }
 
-/* Those who come to the lock later see that we wait, and ask for us as well. */
-static long ask(struct w_use *u, int op)
+/* Registers it, or asks for a side more. -EPERM: epoll does not take it. */
+static long ask_for(struct w_use *u, uint8_t sides)
 {
     struct w_fd *d = u->d;
     w_spin_lock(&d->asking);
-    uint32_t events = EPOLLET;
-    if (ld_relaxed(&d->read.waiting) > 0)
-        events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
-    if (ld_relaxed(&d->write.waiting) > 0)
-        events |= EPOLLOUT;
-    long r = w_sys_epoll_ctl(ld_relaxed(&poller.epfd), op, u->fd, events, event_data(u->fd, u->life));
+    uint8_t asked = ld_relaxed(&d->asked), all = asked | sides;
+    long r = asked != 0 ? control(EPOLL_CTL_MOD, u->fd, all, u->life) : -ENOENT;
+    if (r == -ENOENT)
+        r = control(EPOLL_CTL_ADD, u->fd, all, u->life);
+    if (r == -EEXIST) /* the same open file has come back to this number */
+        r = control(EPOLL_CTL_MOD, u->fd, all, u->life);
+    if (r == 0)
+        st_relaxed(&d->asked, all);
     w_spin_unlock(&d->asking);
     return r;
-}
-
-/* 1: epoll does not take it. */
-static int enlist(struct w_use *u)
-{
-    int r = need_epoll();
-    if (r != 0)
-        return r;
-    long e = ask(u, EPOLL_CTL_ADD);
-    if (e == -EEXIST)
-        e = ask(u, EPOLL_CTL_MOD); /* the other side was faster */
-    if (e != 0)
-        return e == -EPERM ? 1 : (int)e;
-    st_relaxed(&u->d->registered, true); /* relaxed: a second ADD does no harm */
-    return 0;
-}
-
-/* Makes sure that the kernel will tell. */
-static int ask_to_tell(struct w_use *u)
-{
-    if (!ld_relaxed(&u->d->registered))
-        return enlist(u);
-    long r = ask(u, EPOLL_CTL_MOD);
-    return likely(r == 0) ? 0 : r == -ENOENT ? enlist(u) : (int)r;
 }
 
 int w_poll_watch(int fd)
@@ -206,28 +237,102 @@ int w_poll_watch(int fd)
     return (int)w_sys_epoll_ctl(ld_relaxed(&poller.epfd), EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, INTERNAL);
 }
 
-/* ---- events ----------------------------------------------------------------------------------------------------- */
+/* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
-/* Wakes those at the front who watch, and the first who waits for its turn, or all. false: nobody was there. */
-static bool wake_locked(struct w_fd_side *s, bool all, int result, struct w_claimed *c)
+static uint32_t epochs(struct w_fd *d)
 {
-    struct w_waiter *w;
-    bool any = false;
-    while ((w = w_waitq_take(&s->q)) != NULL) {
-        bool turn = w->n == W_WANT_TURN;
-        w_claimed_add(c, w, result);
-        any = true;
-        if (turn && !all)
-            break;
-    }
-    return any;
+    return ld_relaxed(&d->read.epoch) + ld_relaxed(&d->write.epoch);
 }
+
+static bool waited_for(struct w_fd *d)
+{
+    return ld_relaxed(&d->read.q.head) != NULL || ld_relaxed(&d->write.q.head) != NULL;
+}
+
+/* The caller is about to wait, and relies on a registration that was made earlier. */
+static long doubt(struct w_use *u)
+{
+    if (likely(ld_relaxed(&u->d->doubted)))
+        return 0;
+    w_spin_lock(&poller.doubt_lock);
+    uint32_t n = ld_relaxed(&poller.doubts);
+    if (!ld_relaxed(&u->d->doubted) && n < DOUBTS) {
+        poller.doubt[n] = (struct doubt){u->fd, epochs(u->d)};
+        st_relaxed(&poller.doubts, n + 1);
+        st_relaxed(&u->d->doubted, true);
+        if (n == 0)
+            st_relaxed(&poller.doubt_at, w_now() + PROVE_AFTER);
+    }
+    bool listed = ld_relaxed(&u->d->doubted);
+    w_spin_unlock(&poller.doubt_lock);
+    return listed ? 0 : ask_for(u, 0);
+}
+
+/* If the kernel has something to tell, it tells it now. */
+static void prove(int fd)
+{
+    struct w_use u;
+    if (w_use_begin(&u, fd) != 0)
+        return; /* it is being closed */
+    long r = ld_relaxed(&u.d->asked) != 0 ? ask_for(&u, 0) : 0;
+    if (r != 0)
+        end_waits(u.d, r == -EBADF ? -EBADF : 0); /* 0: they try again, and see */
+    w_use_end(&u);
+}
+
+/* Those that had events stay, unless all are wanted: their registration was there then. Nobody waits any more: no doubt. The
+ * rest are due. */
+static uint32_t sort_doubts_locked(struct doubt *due, uint32_t room, bool all)
+{
+    uint32_t n = 0, kept = 0;
+    for (uint32_t i = 0; i < ld_relaxed(&poller.doubts); i++) {
+        struct doubt *x = &poller.doubt[i];
+        struct w_fd *d = find(x->fd);
+        bool waits = waited_for(d), still = x->epochs == epochs(d);
+        if (waits && ((!still && !all) || n == room)) {
+            poller.doubt[kept++] = (struct doubt){x->fd, still ? x->epochs : epochs(d)};
+            continue;
+        }
+        st_relaxed(&d->doubted, false);
+        if (waits)
+            due[n++] = *x;
+    }
+    st_relaxed(&poller.doubts, kept);
+    return n;
+}
+
+static void look_at_doubts(bool all)
+{
+    struct doubt due[64];
+    if (ld_relaxed(&poller.doubt_at) == WEFT_NEVER || (!all && w_now() < ld_relaxed(&poller.doubt_at)))
+        return;
+    w_spin_lock(&poller.doubt_lock);
+    uint32_t n = sort_doubts_locked(due, sizeof due / sizeof *due, all);
+    st_relaxed(&poller.doubt_at, ld_relaxed(&poller.doubts) > 0 ? w_now() + PROVE_AFTER : WEFT_NEVER);
+    w_spin_unlock(&poller.doubt_lock);
+    for (uint32_t i = 0; i < n; i++)
+        prove(due[i].fd);
+}
+
+/* A few: of many, most will have had an event by the time that we would be woken. */
+void w_poll_settle(void)
+{
+    if (ld_relaxed(&poller.doubts) <= SETTLE)
+        look_at_doubts(true);
+}
+
+int64_t w_poll_doubt_at(void)
+{
+    return ld_relaxed(&poller.doubt_at);
+}
+
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 static void take_event(struct w_fd *d, struct w_fd_side *s, uint32_t life, bool all, struct w_claimed *c)
 {
     w_spin_lock(&s->q.guard);
     if (LIFE(ld_relaxed(&d->use)) == life) { /* relaxed: whoever begins a life comes to this guard afterwards */
-        st_relaxed(&s->empty, false);
+        st_release(&s->epoch, ld_relaxed(&s->epoch) + 1); /* [NP-3] `shut` */
         if (!wake_locked(s, all, 0, c))
             st_relaxed(&s->ready, true);
     }
@@ -240,11 +345,14 @@ static void take_events(const struct epoll_event *e, struct w_claimed *c)
     if (fd & INTERNAL)
         return; /* it was to wake us, and it has */
     struct w_fd *d = find((int)fd);
-    if (e->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI) || over ||
-        ld_relaxed(&d->both) > 0) /* relaxed: see count_wants */
-        take_event(d, &d->read, life, over || e->events & EPOLLRDHUP, c);
+    if (e->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI))
+        st_relaxed(&d->shut, true); /* relaxed: before the epoch changes, under the guard */
     if (e->events & EPOLLOUT || over)
         take_event(d, &d->write, life, over != 0, c);
+    bool both =
+        ld_relaxed(&d->both) > 0; /* relaxed: raised before the guard of the write side, where we have just been */
+    if (e->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI) || over || both)
+        take_event(d, &d->read, life, over || e->events & EPOLLRDHUP, c);
 }
 
 /* How many events there were. */
@@ -264,6 +372,7 @@ uint32_t w_poll(void)
     if (!w_poll_used())
         return 0;
     w_uring_submit();
+    look_at_doubts(false);
     harvest(0, &c);
     w_uring_complete(&c);
     w_wake_several(c.first);
@@ -289,6 +398,11 @@ void w_poll_interrupt(void)
 void w_poll_awake(void)
 {
     w_sys_eventfd_clear(poller.wake_fd);
+}
+
+bool w_poll_unattended(void)
+{
+    return w_poll_used() && !ld_relaxed(&poller.asleep); /* relaxed: the monitor looks again */
 }
 
 bool w_poll_used(void)
@@ -321,6 +435,20 @@ bool w_poll_waited_for(void)
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
+/* Makes sure that the kernel will tell of these sides. 1: epoll does not take it. */
+static int ask_to_tell(struct w_use *u, uint8_t sides)
+{
+    long r;
+    if (likely((ld_relaxed(&u->d->asked) & sides) == sides)) { /* relaxed: whoever set it has asked already */
+        r = doubt(u);
+    } else {
+        r = need_epoll();
+        if (r == 0)
+            r = ask_for(u, sides);
+    }
+    return r == -EPERM ? 1 : (int)r;
+}
+
 /* In the queue from here on, and no longer under way: the number may be closed. */
 static int sleep_locked(struct w_use *u, struct w_g *g, struct w_fd_side *s, enum w_want want)
 {
@@ -338,9 +466,6 @@ static int sleep_locked(struct w_use *u, struct w_g *g, struct w_fd_side *s, enu
 
 static int wait_told(struct w_use *u, struct w_g *g, struct w_fd_side *s, enum w_want want)
 {
-    int r = ask_to_tell(u);
-    if (r != 0)
-        return r;
     w_spin_lock(&s->q.guard);
     bool same = LIFE(ld_relaxed(&u->d->use)) == u->life; /* relaxed: as in take_event */
     if (!same || ld_relaxed(&s->ready)) {
@@ -351,29 +476,40 @@ static int wait_told(struct w_use *u, struct w_g *g, struct w_fd_side *s, enum w
     return sleep_locked(u, g, s, want);
 }
 
-static void count_wants(struct w_fd *d, enum w_side side, enum w_want want, uint32_t change)
+static bool take_ready(struct w_fd_side *s)
 {
-    add_relaxed(&side_of(d, side)->waiting, change); /* relaxed: looked at under `asking`, which we take next */
-    if (want != W_WANT_BOTH)
-        return;
-    add_relaxed(&d->write.waiting, change);
-    add_relaxed(&d->both, change); /* relaxed: the event that the kernel has for us comes after our call to it */
+    w_spin_lock(&s->q.guard);
+    bool ready = ld_relaxed(&s->ready);
+    st_relaxed(&s->ready, false);
+    w_spin_unlock(&s->q.guard);
+    return ready;
+}
+
+/* In the read side's queue for both: an event of the write side either finds `both` raised, or has left `ready` there. */
+static int wait_for_both(struct w_use *u, struct w_g *g)
+{
+    struct w_fd *d = u->d;
+    add_relaxed(&d->both, 1);
+    int r = take_ready(&d->write) ? 0 : wait_told(u, g, &d->read, W_WANT_BOTH);
+    add_relaxed(&d->both, (uint32_t)-1);
+    return r;
 }
 
 int w_use_wait(struct w_use *u, struct w_g *g, enum w_side side, enum w_want want)
 {
-    struct w_fd *d = u->d;
+    bool both = want == W_WANT_BOTH;
     int r = w_wait_refused(g);
+    if (r == 0)
+        r = ask_to_tell(u, both ? SIDE_BIT(W_SIDE_READ) | SIDE_BIT(W_SIDE_WRITE) : SIDE_BIT(side));
     if (r != 0)
         return r;
-    count_wants(d, side, want, 1);
-    r = wait_told(u, g, side_of(d, side), want);
-    count_wants(d, side, want, (uint32_t)-1);
-    return r;
+    return both ? wait_for_both(u, g) : wait_told(u, g, side_of(u->d, side), want);
 }
 
 void w_use_pass(struct w_use *u, enum w_side side)
 {
+    if (unlikely(u->d == NULL))
+        return; /* it was closed, and everybody told */
     struct w_fd_side *s = side_of(u->d, side);
     struct w_claimed c = {0};
     if (likely(ld_relaxed(&s->q.head) == NULL)) /* relaxed: who comes later tries before it waits */
@@ -386,26 +522,13 @@ void w_use_pass(struct w_use *u, enum w_side side)
 
 /* ---- the ends of lives ------------------------------------------------------------------------------------------ */
 
-static void end_waits(struct w_fd *d)
-{
-    struct w_claimed c = {0};
-    for (int i = W_SIDE_READ; i <= W_SIDE_WRITE; i++) {
-        struct w_fd_side *s = side_of(d, i);
-        w_spin_lock(&s->q.guard);
-        wake_locked(s, true, -EBADF, &c);
-        st_relaxed(&s->ready, false);
-        st_relaxed(&s->empty, false);
-        w_spin_unlock(&s->q.guard);
-    }
-    w_wake_several(c.first);
-}
-
 /* What was known belongs to the life that has ended. */
 static void forget(struct w_fd *d)
 {
-    end_waits(d);
+    end_waits(d, -EBADF);
     st_relaxed(&d->hint, W_HINT_NONE);
-    st_relaxed(&d->registered, false);
+    st_relaxed(&d->asked, 0);
+    st_relaxed(&d->shut, false);
 }
 
 /* false: somebody else is closing it. */
@@ -419,9 +542,15 @@ static bool next_life(struct w_fd *d, uint64_t closing)
     return true;
 }
 
+/* NULL: nothing, or no run is up, and a foreign thread asks. */
+static struct w_fd *find_known(int fd)
+{
+    return w_m() != NULL || w_up() ? find(fd) : NULL;
+}
+
 void w_fd_fresh(int fd)
 {
-    struct w_fd *d = find(fd);
+    struct w_fd *d = find_known(fd);
     if (d != NULL && next_life(d, 0))
         forget(d);
 }
@@ -456,9 +585,9 @@ static int close_known(struct w_fd *d, int fd, bool foreign)
 {
     if (!next_life(d, CLOSING))
         return -EBADF;
-    end_waits(d);
+    end_waits(d, -EBADF);
     wait_for_calls(d, foreign);
-    if (ld_relaxed(&d->registered))
+    if (ld_relaxed(&d->asked) != 0)
         w_sys_epoll_ctl(ld_relaxed(&poller.epfd), EPOLL_CTL_DEL, fd, 0, 0);
     forget(d);
     atomic_fetch_and_explicit(&d->use, ~CLOSING, memory_order_release); /* [FD-2] */
@@ -468,18 +597,13 @@ static int close_known(struct w_fd *d, int fd, bool foreign)
 int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
-    struct w_fd *d = find(fd);
+    struct w_fd *d = find_known(fd);
     int r = d != NULL ? close_known(d, fd, g->flags & W_G_FOREIGN) : (int)w_sys_close(fd);
     w_call_end(g);
     return r;
 }
 
 /* ---- begin and end of a run ------------------------------------------------------------------------------------- */
-
-void w_poll_init(void)
-{
-    st_relaxed(&poller.epfd, -1);
-}
 
 void w_poll_done(void)
 {
@@ -489,6 +613,8 @@ void w_poll_done(void)
         w_sys_close(poller.wake_fd);
     }
     st_relaxed(&poller.epfd, -1);
+    st_relaxed(&poller.doubt_at, WEFT_NEVER);
+    st_relaxed(&poller.doubts, 0);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         struct w_fd *chunk = ld_relaxed(&poller.chunk[i]);
         if (chunk != NULL)

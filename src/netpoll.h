@@ -11,8 +11,8 @@ enum w_side { W_SIDE_READ, W_SIDE_WRITE };
  * another. A wrong hint costs time, and nothing else (io.c). */
 enum w_hint {
     W_HINT_NONE,
-    W_HINT_SOCKET,
-    W_HINT_STREAM_SOCKET,
+    W_HINT_SOCKET, /* of another kind than TCP */
+    W_HINT_TCP,
     W_HINT_STREAM, /* no socket, no file: a pipe, an eventfd */
     W_HINT_PLAIN,  /* the kernel has no way to read or write it without waiting: a tty */
     W_HINT_FILE,
@@ -21,21 +21,23 @@ enum w_hint {
 
 /* One side of a descriptor. */
 struct w_fd_side {
-    struct w_waitq q;         /* who waits; its guard guards `ready` as well */
-    _Atomic bool ready;       /* an event came when nobody waited; guard, peeked at without */
-    _Atomic bool empty;       /* the last read came to the end of what there was: a hint that a try is in vain */
-    _Atomic uint32_t waiting; /* calls that wait, or are about to: the kernel is asked to tell of this side */
+    struct w_waitq q;       /* who waits; its guard guards the rest as well */
+    _Atomic bool ready;     /* an event came when nobody waited; written under guard */
+    _Atomic uint32_t epoch; /* events so far; written under guard */
+    _Atomic uint32_t empty; /* the epoch, plus 1, in which a read last came to the end of what there was; readers */
 };
 
 /* What is known of a descriptor number, in this run. */
 struct w_fd {
     _Alignas(W_CACHE_LINE) _Atomic uint64_t use; /* life number << 32 | closing << 31 | calls under way */
     struct w_fd_side read;
-    struct w_spin asking;    /* one call to epoll_ctl at a time */
-    _Atomic bool registered; /* with epoll, in this life, as far as we know */
-    _Atomic uint8_t hint;    /* enum w_hint */
-    _Atomic uint32_t both;   /* in the read side's queue, but waiting for either */
+    _Atomic uint8_t hint;  /* enum w_hint */
+    _Atomic uint8_t asked; /* sides that epoll was asked to tell of, in this life, a bit each; written under asking */
+    _Atomic bool shut;     /* the peer has closed, or an error or urgent data came: a short read tells nothing */
+    _Atomic bool doubted;  /* its registration is to be proved; written under the lock of the doubts */
+    struct w_spin asking;
     _Alignas(W_CACHE_LINE) struct w_fd_side write;
+    _Atomic uint32_t both; /* in the read side's queue, but waiting for either */
 };
 
 /* A call that uses a descriptor: while it is under way, and does not wait, the number is not given to another. */
@@ -72,8 +74,11 @@ uint32_t w_poll(void);
 /* Sleeps until something is ready, or ns have passed (negative: without limit), or w_poll_interrupt. */
 void w_poll_sleep(int64_t ns, struct w_claimed *c);
 void w_poll_interrupt(void); /* it */
+void w_poll_settle(void);    /* before an M goes to sleep: prove what is in doubt, rather than be woken for that */
 void w_poll_awake(void);     /* it was interrupted */
 
+int64_t w_poll_doubt_at(void);  /* when w_poll has registrations to prove; WEFT_NEVER: there are none */
+bool w_poll_unattended(void);   /* it has, and no M sleeps in it */
 bool w_poll_used(void);         /* has this run anything to poll for? */
 bool w_poll_due(int64_t since); /* nobody has polled for so long */
 bool w_poll_waited_for(void);   /* does a goroutine wait for a descriptor or a file? Exact while no P is held */
@@ -81,7 +86,6 @@ void w_poll_count(int change);  /* of the goroutines that do: the running one */
 
 int w_poll_watch(int fd); /* an internal descriptor: its events wake whoever sleeps in w_poll_sleep */
 
-void w_poll_init(void);
 void w_poll_done(void);
 
 #endif

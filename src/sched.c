@@ -122,8 +122,8 @@ void w_p_release(struct w_p *p)
     w_p_idle_locked(p);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
-    if (w_timers_next() < ld_relaxed(&w_sched.keeper_until))
-        w_wake_one(); /* nobody wakes up for the first of the timers: the M that finds no work will */
+    if (w_timers_next() < ld_relaxed(&w_sched.keeper_until) || w_poll_unattended())
+        w_wake_one(); /* nobody wakes up for the first of the timers, or for a descriptor: the M that finds no work will */
 }
 
 /* ---- putting goroutines into queues ----------------------------------------------------------------------------- */

@@ -149,6 +149,24 @@ static inline long w_sys_socket_error(int fd)
     return r < 0 ? r : -error;
 }
 
+static inline bool w_sys_option_is(int fd, int option, int wanted)
+{
+    int value = 0;
+    socklen_t n = sizeof value;
+    return W_RESULT(syscall(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &n)) == 0 && value == wanted;
+}
+
+static inline bool w_sys_is_tcp(int fd)
+{
+    enum { TCP = 6 };
+    return w_sys_option_is(fd, SO_PROTOCOL, TCP);
+}
+
+static inline bool w_sys_is_stream(int fd)
+{
+    return w_sys_option_is(fd, SO_TYPE, SOCK_STREAM);
+}
+
 static inline long w_sys_eventfd(void)
 {
     return W_RESULT(syscall(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -10,7 +10,7 @@
  *   - gives memory back, joins threads that ended, retries threads that could not be made.
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to STILL      while goroutines wait for a P that does not switch: it may be blocked without a word,
+ *   to CROWDED    while goroutines wait for a P that is held: its thread may block without a word,
  *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers or
  *                 descriptors that are waited for,
  *   to MAX_DELAY  while all Ps are busy, or a thread is wanted that could not be made,
@@ -25,7 +25,7 @@
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
-static const int64_t STILL = 400 * WEFT_USEC; /* one more look, 50 us later, finds it: within half a millisecond */
+static const int64_t CROWDED = 400 * WEFT_USEC; /* two more looks, 50 us apart, and it is found: within a millisecond */
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
 static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
@@ -34,9 +34,10 @@ enum { NO_DEFER = 256 };
 
 struct look {
     int64_t now;
-    bool watch;  /* something may need us very soon */
-    bool still;  /* goroutines wait for a P that does not switch */
-    bool events; /* timers, or descriptors that are waited for */
+    bool watch;      /* something may need us very soon */
+    bool crowded;    /* goroutines wait for a P, whose thread may block without a word */
+    bool events;     /* timers, or descriptors that are waited for */
+    bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
 };
 
 void w_monitor_wake(void)
@@ -92,11 +93,12 @@ char w_thread_state(pid_t tid)
 /* Others wait, and the P has not switched: does its thread run at all? Two looks at its clock, then the kernel's word. */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
-    if (switched || m == NULL || !others_wait(p) || ld_relaxed(&m->in_runtime)) {
+    bool wanted = m != NULL && others_wait(p);
+    l->crowded |= wanted;
+    if (switched || !wanted || ld_relaxed(&m->in_runtime)) {
         p->still_m = NULL;
         return;
     }
-    l->still = true;
     int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->still_cpu : -1;
     p->still_m = m;
     p->still_cpu = cpu;
@@ -210,14 +212,18 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
-/* true: some are waited for. While an M sleeps in the poller nothing is due. */
-static bool look_at_descriptors(void)
+/* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
+static void look_at_descriptors(struct look *l)
 {
     if (!w_poll_waited_for())
-        return false;
-    if (w_poll_due(W_ATTENTIVE))
-        w_poll();
-    return true;
+        return;
+    l->events = true;
+    l->unattended = w_poll_unattended();
+    if (!w_poll_due(W_ATTENTIVE))
+        return;
+    w_poll();
+    if (ld_relaxed(&w_sched.idle_p_count) > 0)
+        w_wake_one();
 }
 
 static void look_around(struct look *l)
@@ -227,7 +233,7 @@ static void look_around(struct look *l)
         look_at_p(l, w_sched.ps[i]);
     w_look_again();
     l->events = look_at_timers(l);
-    l->events |= look_at_descriptors();
+    look_at_descriptors(l);
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -261,11 +267,11 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
     bool before = ld_relaxed(&w_sched.attentive);
     bool now = !idle && w_sched.hiding && ld_relaxed(&w_sched.idle_p_count) > 0;
-    bool often = now || before || (l->events && !idle);
+    bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
-    if (l->still && !idle)
-        return STILL;
+    if (l->crowded && !idle)
+        return CROWDED;
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))

@@ -26,6 +26,7 @@
  *   TM2  next == heap[0].when, or WEFT_NEVER: it is written under the lock
  *   TM3  len + promised <= room: a promised start needs no memory
  */
+#include "netpoll.h"
 #include "timer.h"
 #include "waiter.h"
 #include <stdlib.h>
@@ -268,7 +269,7 @@ uint32_t w_timers_run(struct w_p *p, struct w_p *to_p, int64_t now)
 
 int64_t w_timers_next(void)
 {
-    int64_t next = WEFT_NEVER;
+    int64_t next = w_poll_doubt_at();
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++) {
         int64_t at = ld_relaxed(&w_sched.ps[i]->timers.next);
