@@ -43,11 +43,21 @@ static inline int listen_at(struct sockaddr_in *at, int backlog)
     return fd;
 }
 
+/* What fits stays the same: the kernel would let it grow, and a full one would take more after a while. */
+static inline void fix_buffers(int fd)
+{
+    int size = 64 << 10;
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size), 0);
+}
+
 static inline void tcp_pair(int fd[2])
 {
     struct sockaddr_in at;
     int listener = listen_at(&at, 1);
+    fix_buffers(listener);
     fd[1] = socket_of(AF_INET, SOCK_STREAM);
+    fix_buffers(fd[1]);
     CHECK_EQ(connect(fd[1], (struct sockaddr *)&at, sizeof at), 0);
     fd[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(fd[0] >= 0);
