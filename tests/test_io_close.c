@@ -8,7 +8,7 @@ static void close_under_writers(const struct stream_kind *kind, int fd[2])
 {
     enum { EACH = 3 };
     struct one_call out[EACH], watch[EACH];
-    if (kind->terminal || (check_under_emulator() && !kind->socket)) {
+    if (!may_fill(kind)) {
         close_both(fd);
         return;
     }

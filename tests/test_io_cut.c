@@ -96,10 +96,11 @@ static int cut_accept(void *arg)
 }
 
 typedef int cut_fn(void *arg);
-static cut_fn *const ANY[] = {cut_read, cut_readv, cut_wait_in}, *const ANY_FULL[] = {cut_write, cut_writev, cut_wait_out},
-                     *const SOCKET[] = {cut_recv, cut_peek,    cut_recvmsg, cut_recv_all,
-                                        cut_send, cut_sendmsg, cut_dgram,   cut_accept};
-enum { ANY_N = 3, ANY_FULL_N = 3, SOCKET_N = 8 };
+static cut_fn *const ANY[] = {cut_read, cut_readv, cut_wait_in},
+                     *const ANY_FULL[] = {cut_write, cut_writev, cut_wait_out},
+                     *const SOCKET[] = {cut_recv, cut_peek, cut_recvmsg, cut_recv_all, cut_dgram, cut_accept},
+                     *const SOCKET_FULL[] = {cut_send, cut_sendmsg};
+enum { ANY_N = 3, ANY_FULL_N = 3, SOCKET_N = 6, SOCKET_FULL_N = 2 };
 
 static void open_place(struct place *p, const struct stream_kind *kind, int fd[2])
 {
@@ -107,7 +108,7 @@ static void open_place(struct place *p, const struct stream_kind *kind, int fd[2
     p->fd[0] = fd[0];
     p->fd[1] = fd[1];
     kind->make(p->full);
-    p->filled = kind->terminal ? 0 : fill(p->full[1]);
+    p->filled = kind->steady ? fill(p->full[1]) : 0;
     CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, p->dgram), 0);
     p->listener = listen_at(&at, 4);
 }
@@ -127,7 +128,7 @@ static void had_no_effect(struct place *p, const struct stream_kind *kind)
     CHECK_EQ(weft_write(p->fd[1], "abc", 3), 3);
     CHECK_EQ(weft_read(p->fd[0], text, 8), 3);
     CHECK(memcmp(text, "abc", 3) == 0);
-    if (kind->terminal)
+    if (!kind->steady)
         return;
     drain(p->full[0], p->filled);
     CHECK_EQ(weft_write(p->full[1], "z", 1), 1);
@@ -141,11 +142,12 @@ static void cut_each(const struct stream_kind *kind, int fd[2])
     open_place(&p, kind, fd);
     for (int i = 0; i < ANY_N; i++)
         is_cut(ANY[i], &p);
-    for (int i = 0; i < ANY_FULL_N && !kind->terminal; i++)
-        if (!check_under_emulator() || kind->socket)
-            is_cut(ANY_FULL[i], &p);
+    for (int i = 0; i < ANY_FULL_N && may_fill(kind); i++)
+        is_cut(ANY_FULL[i], &p);
     for (int i = 0; i < SOCKET_N && kind->socket; i++)
         is_cut(SOCKET[i], &p);
+    for (int i = 0; i < SOCKET_FULL_N && kind->socket && kind->steady; i++)
+        is_cut(SOCKET_FULL[i], &p);
     had_no_effect(&p, kind);
     close_place(&p);
 }

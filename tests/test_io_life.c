@@ -173,7 +173,6 @@ CASE(without_a_run_there_is_no_waiting)
 
 /* ---- the end of a run ------------------------------------------------------------------------------------------- */
 
-
 static void wait_for_ever(void *arg)
 {
     struct one_call *c = arg;

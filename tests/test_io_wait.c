@@ -27,11 +27,11 @@ CASE(readiness_for_reading_is_told)
 
 static void ready_out(const struct stream_kind *kind, int fd[2])
 {
-    if (kind->terminal) {
+    CHECK_EQ(weft_wait_fd(fd[1], POLLOUT), POLLOUT);
+    if (!kind->steady) {
         close_both(fd);
         return;
     }
-    CHECK_EQ(weft_wait_fd(fd[1], POLLOUT), POLLOUT);
     size_t n = fill(fd[1]);
     struct one_call c = {.fn = call_wait, .fd = fd[1], .flags = POLLOUT};
     call_begin(&c);
@@ -98,7 +98,7 @@ static void watched(const struct stream_kind *kind, int fd[2])
 {
     enum { WATCHERS = 5 };
     struct one_call watch[WATCHERS], read = {.fn = call_read, .fd = fd[0]}, more = read;
-    if (!kind->socket) {
+    if (!kind->socket || !kind->steady) {
         close_both(fd);
         return;
     }
