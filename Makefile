@@ -15,7 +15,7 @@ $(BUILD)/CMakeCache.txt:
 demo: all
 	@$(BUILD)/examples/demo
 
-# Everything: gcc and clang, sanitizers, aarch64, models, faults, installation, style.
+# Everything: gcc and clang, sanitizers, aarch64, models, faults, fuzzing, installation, style.
 test:
 	@tools/setup.sh build test
 	@tools/test.py --jobs $(JOBS)

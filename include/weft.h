@@ -351,9 +351,10 @@ WEFT_API int weft_close_fd(int fd);
 
 /*
  * An address is "127.0.0.1:8080", "[::1]:8080", "name:8080", ":8080" (listen: all of this machine; dial: this machine),
- * "unix:/path", or "unix:@name" in the abstract space. Port 0 listens on a free one. Both return a descriptor, non-blocking and
- * close-on-exec. weft_dial tries the addresses of a name in turn. -EINVAL: no such address; -EHOSTUNREACH: no such name;
- * -EAGAIN: the name cannot be looked up now.
+ * "unix:/path", or "unix:@name" in the abstract space. Port 0 listens on a free one; a service, as in "name:http", stands for its
+ * number. Both return a descriptor, non-blocking and close-on-exec. weft_listen takes over a path on which nobody listens
+ * any more. weft_dial tries the addresses of a name in turn, and sets TCP_NODELAY. -EINVAL: no such address; -ENAMETOOLONG: a path
+ * above 107 bytes; -EHOSTUNREACH: no such name; -EAGAIN: the name cannot be looked up now.
  */
 WEFT_API int weft_listen(const char *address);
 WEFT_API int weft_dial(const char *address);

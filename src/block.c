@@ -125,7 +125,7 @@ static void begin(struct w_m *m)
     st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
     if (others)
         w_look_again();
-    if ((ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_used()) && !ld_relaxed(&w_sched.timely))
+    if (!ld_relaxed(&w_sched.timely) && (ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_wanted()))
         w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
 }
 

@@ -2,7 +2,8 @@
 /*
  * Files, which epoll does not take because they are always ready, and which make the thread wait for the disk all the same.
  *
- *   read     what is in the page cache is read at once (RWF_NOWAIT); the rest through io_uring (uring.c)
+ *   pread    what is in the page cache is read at once (RWF_NOWAIT); the rest through io_uring (uring.c)
+ *   read     by the thread, in a blocking region: what moves the descriptor's position must be one call
  *   write    into the page cache, which rarely waits: by the thread, in a blocking region (28 ns); O_DIRECT: io_uring
  *   fsync    io_uring
  *   open     by the thread, in a blocking region
@@ -44,8 +45,16 @@ long w_file_do(struct w_g *g, const struct w_file_call *call)
     long r;
     do
         r = w_uring_do(g, call);
-    while (r == -EINTR);
+    while (r == -EINTR || r == -ECANCELED);                          /* the thread that submitted it has ended */
     return r == -ENOSYS || r == -EAGAIN ? w_file_block(g, call) : r; /* EAGAIN: it was opened with O_NONBLOCK */
+}
+
+/* What may be waited for is non-blocking, as all that we return; of a file it would keep the ring from waiting for us. */
+static void set_mode(int fd)
+{
+    struct stat st;
+    if (w_sys_stat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode) && !S_ISDIR(st.st_mode))
+        w_sys_set_nonblocking(fd);
 }
 
 int weft_open(const char *path, int flags, mode_t mode)
@@ -57,6 +66,7 @@ int weft_open(const char *path, int flags, mode_t mode)
     while (fd == -EINTR);
     weft_block_leave();
     if (fd >= 0) {
+        set_mode((int)fd);
         struct w_g *g = w_call_begin();
         w_fd_fresh((int)fd);
         w_call_end(g);

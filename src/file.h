@@ -25,7 +25,8 @@ long w_file_block(struct w_g *g, const struct w_file_call *call);
 #ifdef W_URING
 long w_uring_do(struct w_g *g, const struct w_file_call *call); /* -ENOSYS: there is no ring, or it is full */
 void w_uring_submit(void);                                      /* what was put into the ring since the last time */
-bool w_uring_complete(struct w_claimed *c);                     /* those whose calls have ended; false: none */
+bool w_uring_pending(void);                                     /* is there any? */
+uint32_t w_uring_complete(struct w_claimed *c);                 /* those whose calls have ended; how many */
 void w_uring_done(void);
 #else
 static inline long w_uring_do(struct w_g *g, const struct w_file_call *call)
@@ -36,10 +37,14 @@ static inline long w_uring_do(struct w_g *g, const struct w_file_call *call)
 static inline void w_uring_submit(void)
 {
 }
-static inline bool w_uring_complete(struct w_claimed *c)
+static inline bool w_uring_pending(void)
+{
+    return false;
+}
+static inline uint32_t w_uring_complete(struct w_claimed *c)
 {
     (void)c;
-    return false;
+    return 0;
 }
 static inline void w_uring_done(void)
 {

@@ -5,7 +5,7 @@
  * A try never waits, whatever mode the descriptor is in, and needs not know what the descriptor is:
  *   socket   recv, send with MSG_DONTWAIT and MSG_NOSIGNAL
  *   pipe     preadv2, pwritev2 with RWF_NOWAIT, which sockets, pipes and files understand
- *   tty      the kernel has no such call: poll(), and if that says ready, a plain read in a blocking region
+ *   tty      the kernel has no such call: O_NONBLOCK is set, and it is read and written plainly
  *   file     RWF_NOWAIT; what is not in the page cache goes the file way (file.c)
  * What a number stands for is remembered as a hint. A wrong one is noticed: ENOTSOCK; a short read of what seems to be a
  * file; a file that must be waited for.
@@ -29,12 +29,12 @@ struct io {
     int fd;
     enum w_side side;
     struct span span;
-    off_t offset;       /* -1: where the descriptor stands */
-    struct msghdr *msg; /* of recvmsg and sendmsg, else NULL */
-    int flags;          /* of sockets */
-    enum w_hint hint;   /* what we believe of it */
-    uint32_t epoch;     /* of the read side, before the last try */
-    bool waited;        /* for its turn */
+    off_t offset;           /* -1: where the descriptor stands */
+    struct msghdr *msg;     /* of recvmsg and sendmsg, else NULL */
+    int flags;              /* of sockets */
+    enum w_hint hint;       /* what we believe of it */
+    struct w_epochs before; /* the last try */
+    bool waited;            /* for its turn */
     struct w_use use;
     struct w_g *g;
 };
@@ -113,22 +113,19 @@ static long transfer_now(struct io *io)
     int count;
     const struct iovec *iov = span_next(&io->span, &count);
     return io->side == W_SIDE_READ ? w_sys_read_now(io->fd, iov, count, io->offset)
-                                   : w_sys_write_now(io->fd, iov, count, io->offset);
+                                   : w_sys_write_now(io->fd, iov, count);
 }
 
-/* poll() has said that it is ready; if somebody else was faster we wait, in a region that hurts nobody. */
+/* The kernel knows no other way not to wait for this one. */
 static long transfer_plainly(struct io *io)
 {
     int count;
     const struct iovec *iov = span_next(&io->span, &count);
-    long r = w_sys_ready(io->fd, io->side == W_SIDE_READ ? POLLIN : POLLOUT);
-    if (r <= 0)
-        return r == 0 ? -EAGAIN : r;
-    weft_block_enter();
-    r = io->side == W_SIDE_READ ? w_sys_read(io->fd, iov, count, io->offset)
-                                : w_sys_write_quietly(io->fd, iov, count, io->offset);
-    weft_block_leave();
-    return r;
+    long r = w_sys_set_nonblocking(io->fd);
+    if (r < 0)
+        return r;
+    return io->side == W_SIDE_READ ? w_sys_read(io->fd, iov, count, -1)
+                                   : w_sys_write_quietly(io->fd, iov, count, w_sys_write);
 }
 
 static bool not_supported(long r)
@@ -170,7 +167,7 @@ static long attempt(struct io *io, try_fn *try)
 {
     bool ours = !(io->g->flags & W_G_FOREIGN);
     long r;
-    io->epoch = ld_acquire(&io->use.d->read.epoch); /* [NP-3] before we read */
+    io->before = w_use_epochs(&io->use);
     if (ours)
         w_leave();
     while ((r = try(io)) == -EINTR)
@@ -183,6 +180,15 @@ static long attempt(struct io *io, try_fn *try)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
+/* By the thread, however long it takes. */
+static long block_in(struct io *io)
+{
+    struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
+    call.iov = span_next(&io->span, &call.count);
+    call.offset = -1;
+    return w_file_block(io->g, &call);
+}
+
 /* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). */
 static long try_or_wait(struct io *io, try_fn *try, bool try_first)
 {
@@ -190,24 +196,25 @@ static long try_or_wait(struct io *io, try_fn *try, bool try_first)
         long r = try_first ? attempt(io, try) : -EAGAIN;
         if (likely(r != -EAGAIN) || io->flags & MSG_DONTWAIT)
             return r;
-        r = w_use_wait(&io->use, io->g, io->side, W_WANT_TURN);
+        r = w_use_wait(&io->use, io->g, io->side, &io->before);
         io->waited = true;
         if (r < 0)
             return r;
         if (r > 0)
-            io->hint = W_HINT_PLAIN; /* epoll does not take it: poll() says that it is ready, then */
+            return block_in(io); /* epoll does not take it */
     }
 }
 
 static long read_stream(struct io *io)
 {
     struct w_fd_side *s = &io->use.d->read;
-    bool in_vain = ld_relaxed(&s->empty) == ld_relaxed(&s->epoch) + 1; /* NP3 */
+    io->before = w_use_epochs(&io->use);
+    bool in_vain = ld_relaxed(&s->empty) == io->before.side[W_SIDE_READ] + 1 && w_wait_refused(io->g) == 0; /* NP3 */
     long r = try_or_wait(io, try_transfer, !in_vain);
     if (r < 0)
         return r;
     if (io->hint == W_HINT_TCP && r > 0 && (size_t)r < span_size(&io->span) && !ld_relaxed(&io->use.d->shut))
-        st_relaxed(&s->empty, io->epoch + 1);
+        st_relaxed(&s->empty, io->before.side[W_SIDE_READ] + 1);
     return r;
 }
 
@@ -240,12 +247,12 @@ static bool still_file(struct io *io)
     return io->offset != -1 || (classify(io) == 0 && is_file(io));
 }
 
-/* One piece; -ESTALE: it is no file. What moves the descriptor's position does not go through the ring, where calls would not
- * wait for each other. */
+/* One piece; -ESTALE: it is no file. What moves the descriptor's position is one plain call, which the kernel keeps apart from
+ * others: in pieces, or through the ring, two readers would mix. */
 static long file_piece(struct io *io)
 {
     struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
-    bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct;
+    bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct && io->offset != -1;
     long r = cached ? attempt(io, transfer_now) : -EAGAIN;
     if (r != -EAGAIN && !not_supported(r))
         return r;
@@ -417,7 +424,7 @@ ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
         r = attempt(&io, try_recvmsg);
         if (r != -EAGAIN || flags & (MSG_DONTWAIT | MSG_ERRQUEUE))
             break;
-        r = w_use_wait(&io.use, io.g, io.side, W_WANT_TURN);
+        r = w_use_wait(&io.use, io.g, io.side, &io.before);
         io.waited = true;
     }
     if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && w_sys_is_stream(fd))
@@ -471,10 +478,19 @@ ssize_t weft_send_to(int fd, const void *buffer, size_t size, int flags, const s
 
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 
+/* Of a socket; others are left as they are. */
+static long make_nonblocking(struct io *io)
+{
+    long r = io->hint == W_HINT_TCP || io->hint == W_HINT_SOCKET ? 0 : classify(io);
+    if (r == 0 && io->hint != W_HINT_TCP && io->hint != W_HINT_SOCKET)
+        r = -ENOTSOCK;
+    return r == 0 ? w_sys_set_nonblocking(io->fd) : r;
+}
+
 /* The mode is asked for each time: it is a tenth of what accept costs, and a wrong belief would stop the thread. */
 static long try_accept(struct io *io)
 {
-    long r = w_sys_set_nonblocking(io->fd);
+    long r = make_nonblocking(io);
     if (r >= 0)
         r = w_sys_accept(io->fd, io->msg->msg_name, io->msg->msg_name != NULL ? &io->msg->msg_namelen : NULL);
     return r == -ECONNABORTED ? -EINTR : r; /* that one has gone away: the next */
@@ -497,17 +513,22 @@ int weft_accept(int fd, struct sockaddr *address, socklen_t *length)
 
 static long try_connect(struct io *io)
 {
-    long r = w_sys_set_nonblocking(io->fd);
+    long r = make_nonblocking(io);
     if (r >= 0)
         r = w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
-    return r == -EINTR ? -EINPROGRESS : r;
+    return r == -EINTR || r == -EALREADY ? -EINPROGRESS : r;
 }
 
-/* Whether it has been decided, and how. */
+/* Whether it has been decided, and how. The kernel calls the socket connected only when it is asked once more. */
 static long try_connected(struct io *io)
 {
     long r = w_sys_ready(io->fd, POLLOUT);
-    return r < 0 ? r : r == 0 ? -EAGAIN : w_sys_socket_error(io->fd);
+    if (r <= 0)
+        return r < 0 ? r : -EAGAIN;
+    r = w_sys_socket_error(io->fd);
+    if (r == 0)
+        w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
+    return r;
 }
 
 /* The listener's queue is full; nothing tells when it is no longer. */
@@ -549,14 +570,23 @@ static long try_ready(struct io *io)
 
 int weft_wait_fd(int fd, int events)
 {
-    struct io io = {.fd = fd, .side = W_SIDE_READ, .flags = events & (POLLIN | POLLPRI | POLLOUT | POLLRDHUP)};
-    bool in = io.flags & ~POLLOUT, out = io.flags & POLLOUT;
+    struct io io = {.fd = fd, .flags = events & (POLLIN | POLLPRI | POLLOUT | POLLRDHUP)};
+    uint8_t sides = 0;
     if (io.flags == 0)
         return -EINVAL;
-    if (!in)
-        io.side = W_SIDE_WRITE;
+    if (io.flags & ~POLLOUT)
+        sides |= W_SIDE_BIT(W_SIDE_READ);
+    if (io.flags & POLLOUT)
+        sides |= W_SIDE_BIT(W_SIDE_WRITE);
     long r = begin(&io);
-    while (r == 0 && (r = attempt(&io, try_ready)) == 0)
-        r = w_use_wait(&io.use, io.g, io.side, in && out ? W_WANT_BOTH : W_WANT_CHANGE);
-    return (int)end(&io, r);
+    if (r == 0)
+        st_relaxed(&io.use.d->watched, true); /* NP4: before we ask */
+    while (r == 0 && (r = attempt(&io, try_ready)) == 0) {
+        r = w_use_watch(&io.use, io.g, sides, &io.before);
+        if (r > 0)
+            r = -EPERM; /* neither ready, nor a thing that epoll tells of */
+    }
+    w_use_end(&io.use);
+    w_call_end(io.g);
+    return (int)r;
 }

@@ -85,7 +85,7 @@ static void end_m(struct w_m *m)
         m->link = w_sched.ended_ms;
         w_sched.ended_ms = m;
     }
-    bool last = w_sched.m_count == 0;
+    bool last = !abandoned && w_sched.m_count == 0; /* the next run may be setting it up already */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (abandoned)
         end_abandoned(m);
@@ -210,7 +210,7 @@ static void take_next_p(struct w_m *m)
 /* The former one goes on sleeping until its time has come, and finds then that it is the keeper no more. */
 static void become_keeper_locked(struct w_m *m)
 {
-    int64_t next = w_timers_next();
+    int64_t next = w_next_event();
     if (next >= ld_relaxed(&w_sched.keeper_until))
         return;
     w_sched.keeper = m;
@@ -304,13 +304,14 @@ static bool sleep_in_poller(struct w_m *m, int64_t ns)
     struct w_p *p = NULL;
     w_poll_sleep(ns, &ready);
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    w_sched.poller = NULL;
     bool woken = ld_acquire(&m->wake) != 0; /* [MW-1] */
+    if (woken)
+        w_poll_awake(); /* before another can be the poller, and be woken: its word would be lost */
+    w_sched.poller = NULL;
     if (!woken && ready.first != NULL)
         p = take_idle_p_locked(m);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (woken) {
-        w_poll_awake();
         st_relaxed(&m->wake, 0);
         take_next_p(m);
     } else if (p != NULL) {
@@ -362,7 +363,7 @@ void w_m_stop(struct w_m *m)
             take_next_p(m);
             return;
         }
-    } while (!keep_time(m) && !leave_idle(m));
+    } while (!keep_time(m) && (polls || !leave_idle(m)));
 }
 
 int w_m_start(struct w_p *p, bool spinning)

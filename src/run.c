@@ -241,6 +241,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.p_count, 0);
     st_relaxed(&w_sched.idle_p_count, 0);
     st_relaxed(&w_sched.spinning, 0);
+    st_relaxed(&w_sched.returned, 0);
     st_relaxed(&w_sched.attentive, false);
     st_relaxed(&w_sched.timely, false);
     st_relaxed(&w_sched.m_wanted, false);
@@ -288,6 +289,7 @@ static int run(const weft_config *c, weft_fn *fn, void *arg)
     if (r != 0)
         return r;
     w_gs_init();
+    w_net_init();
     if ((r = w_ps_init((uint32_t)c->procs)) != 0)
         goto free_all;
     if ((r = w_overflow_init()) != 0)
@@ -305,6 +307,7 @@ restore_handlers:
 free_all:
     w_uring_done();
     w_poll_done();
+    w_fds_done();
     free_pieces();
     w_gs_free();
     w_ps_free();

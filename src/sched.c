@@ -122,7 +122,7 @@ void w_p_release(struct w_p *p)
     w_p_idle_locked(p);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
-    if (w_timers_next() < ld_relaxed(&w_sched.keeper_until) || w_poll_unattended())
+    if (w_next_event() < ld_relaxed(&w_sched.keeper_until) || w_poll_unattended())
         w_wake_one(); /* nobody wakes up for the first of the timers, or for a descriptor: the M that finds no work will */
 }
 
@@ -335,6 +335,14 @@ static __attribute__((noinline)) void age(struct w_p *p)
     w_look_again(); /* nobody could see them in between */
 }
 
+/* Those that came back from blocking calls, or were preempted, wait in line here from now on. */
+static __attribute__((noinline)) void adopt(struct w_p *p)
+{
+    if (p->slot_kind == W_FRESH)
+        w_expose(p); /* S1: runq is about to fill */
+    w_globq_adopt(p);
+}
+
 /* Timers, or descriptors that nobody has looked at for a while. */
 static bool events_due(struct w_p *p)
 {
@@ -383,6 +391,8 @@ static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, boo
     p->picks++;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
+    if (unlikely(ld_relaxed(&w_sched.returned) > 0)) /* relaxed: a hint; whoever goes to sleep looks again */
+        adopt(p);
     if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, holding, &due)) != NULL)
         goto slice;
     if (unlikely(due))

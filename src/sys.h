@@ -19,23 +19,27 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The address of this thread's errno; an M remembers its own for the switches. Through a pointer that the compiler knows nothing
+ * of, for it would call the locator itself once in a function, before a park as well as after it. */
+static inline int *w_errno_location(void)
+{
+    int *(*locator)(void) = __errno_location;
+    __asm__ volatile("" : "+r"(locator));
+    return locator();
+}
+
 /* Of a call that sets errno. The goroutine's own errno is left as it was. */
 #define W_RESULT(call)                       \
     ({                                       \
-        int saved_ = errno;                  \
+        int *errno_ = w_errno_location();    \
+        int saved_ = *errno_;                \
         long r_ = (call);                    \
         if (__builtin_expect(r_ == -1, 0)) { \
-            r_ = -(long)errno;               \
-            errno = saved_;                  \
+            r_ = -(long)*errno_;             \
+            *errno_ = saved_;                \
         }                                    \
         r_;                                  \
     })
-
-/* The address of this thread's errno; an M remembers its own for the switches. */
-static inline int *w_errno_location(void)
-{
-    return &errno;
-}
 
 static inline int64_t w_now(void)
 {

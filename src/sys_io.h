@@ -8,6 +8,7 @@
 #ifndef W_SYS_IO_H
 #define W_SYS_IO_H
 
+#include "sanitize.h"
 #include "sys.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -51,11 +52,6 @@ static inline long w_sys_read_now(int fd, const struct iovec *iov, int n, off_t 
     return W_RESULT(syscall(SYS_preadv2, fd, iov, n, offset, 0, RWF_NOWAIT));
 }
 
-static inline long w_sys_write_now(int fd, const struct iovec *iov, int n, off_t offset)
-{
-    return W_RESULT(syscall(SYS_pwritev2, fd, iov, n, offset, 0, RWF_NOWAIT | RWF_NOSIGNAL));
-}
-
 /* May wait. */
 static inline long w_sys_read(int fd, const struct iovec *iov, int n, off_t offset)
 {
@@ -72,19 +68,36 @@ static inline long w_sys_write(int fd, const struct iovec *iov, int n, off_t off
     return W_RESULT(syscall(SYS_pwritev, fd, iov, n, offset, 0));
 }
 
-/* May wait. No SIGPIPE, on kernels that have no flag for that: it is blocked meanwhile, and taken if it came. */
-static inline long w_sys_write_quietly(int fd, const struct iovec *iov, int n, off_t offset)
+typedef long w_sys_write_fn(int fd, const struct iovec *iov, int n, off_t offset);
+
+/* Without SIGPIPE, where the kernel has no flag for that: it is blocked meanwhile, and taken if it came; a write that was
+ * partly done raises it too. */
+static inline long w_sys_write_quietly(int fd, const struct iovec *iov, int n, w_sys_write_fn *write)
 {
-    sigset_t pipe, former;
+    sigset_t pipe, former, before, after;
     struct timespec none = {0};
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, &former);
-    long r = w_sys_write(fd, iov, n, offset);
-    if (r == -EPIPE && !sigismember(&former, SIGPIPE))
+    sigpending(&before);
+    long r = write(fd, iov, n, -1);
+    sigpending(&after);
+    if (sigismember(&after, SIGPIPE) && !sigismember(&before, SIGPIPE))
         W_RESULT(sigtimedwait(&pipe, NULL, &none));
     pthread_sigmask(SIG_SETMASK, &former, NULL);
     return r;
+}
+
+static inline long w_sys_write_nowait(int fd, const struct iovec *iov, int n, off_t offset)
+{
+    return W_RESULT(syscall(SYS_pwritev2, fd, iov, n, offset, 0, RWF_NOWAIT));
+}
+
+/* As w_sys_read_now, and without SIGPIPE. */
+static inline long w_sys_write_now(int fd, const struct iovec *iov, int n)
+{
+    long r = W_RESULT(syscall(SYS_pwritev2, fd, iov, n, -1, 0, RWF_NOWAIT | RWF_NOSIGNAL));
+    return r == -EOPNOTSUPP ? w_sys_write_quietly(fd, iov, n, w_sys_write_nowait) : r;
 }
 
 static inline long w_sys_fsync(int fd) /* waits */
@@ -109,6 +122,9 @@ static inline long w_sys_connect(int fd, const struct sockaddr *address, socklen
 
 static inline long w_sys_close(int fd)
 {
+#ifdef W_TSAN /* it follows libc's calls, and would see two lives of a number as one */
+    return W_RESULT(close(fd));
+#endif
     return W_RESULT(syscall(SYS_close, fd));
 }
 

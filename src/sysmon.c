@@ -106,7 +106,7 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
         return; /* it computes */
     l->watch = true;
     char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
-    if ((state == 'S' || state == 'D') && w_p_take(p, m))
+    if (state != 'R' && w_p_take(p, m)) /* '?': no descriptor was left to ask with. Wrong, it does no harm */
         p->still_m = NULL;
 }
 
@@ -200,7 +200,7 @@ static void run_timers(int64_t now)
 /* true: there are timers. An M that is woken here finds what is due, or becomes the keeper. */
 static bool look_at_timers(struct look *l)
 {
-    int64_t next = w_timers_next(), keeper = ld_relaxed(&w_sched.keeper_until);
+    int64_t next = w_next_event(), keeper = ld_relaxed(&w_sched.keeper_until);
     if (ld_relaxed(&w_sched.idle_p_count) == 0) {
         if (next <= l->now - NEGLECTED)
             run_timers(l->now);
@@ -215,7 +215,7 @@ static bool look_at_timers(struct look *l)
 /* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
 static void look_at_descriptors(struct look *l)
 {
-    if (!w_poll_waited_for())
+    if (!w_poll_wanted())
         return;
     l->events = true;
     l->unattended = w_poll_unattended();

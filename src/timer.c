@@ -269,7 +269,7 @@ uint32_t w_timers_run(struct w_p *p, struct w_p *to_p, int64_t now)
 
 int64_t w_timers_next(void)
 {
-    int64_t next = w_poll_doubt_at();
+    int64_t next = WEFT_NEVER;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++) {
         int64_t at = ld_relaxed(&w_sched.ps[i]->timers.next);
@@ -277,6 +277,12 @@ int64_t w_timers_next(void)
             next = at;
     }
     return next;
+}
+
+int64_t w_next_event(void)
+{
+    int64_t timer = w_timers_next(), doubt = w_poll_doubt_at();
+    return timer < doubt ? timer : doubt;
 }
 
 /* ---- sleeping --------------------------------------------------------------------------------------------------- */

@@ -40,7 +40,10 @@ void w_timer_stop(struct w_timer *t);
 /* Fires what is due in p's heap; to_p gets the goroutines that become ready, NULL: the global queue. How many fired. */
 uint32_t w_timers_run(struct w_p *p, struct w_p *to_p, int64_t now);
 
-/* When the first of all is due, or w_poll has something to look at. */
+/* When the first of all is due. */
 int64_t w_timers_next(void);
+
+/* Likewise, or when w_poll has something to look at. */
+int64_t w_next_event(void);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * Files through io_uring: one ring for the run, made when a file first has to be waited for.
  *
- * A goroutine puts its call into the ring and parks. What is in the ring is submitted by whoever polls next (netpoll.c),
- * which is its own M as soon as that has nothing else to run, so that the calls of many goroutines go to the kernel in one
- * system call; or at once, when SUBMIT_AT of them have come together. The ring's descriptor is in the poller's epoll, so a
+ * A goroutine puts its call into the ring and parks. The call is submitted at once, unless the M has nothing else to run and
+ * polls next (netpoll.c), or other goroutines whose file calls ended in the same moment are about to run: most likely they make
+ * calls again, and all go to the kernel in one system call. The ring's descriptor is in the poller's epoll, so a
  * completion wakes the M that sleeps there.
  *
  * The kernel has the goroutine's buffer until the call has ended: the wait cannot be cut, and the end of the run waits for
@@ -82,7 +82,7 @@ static void unload(void)
 static enum state set_up(void)
 {
     if (wanted() && load() && lib.queue_init(ENTRIES, &uring.ring, IORING_SETUP_CLAMP) == 0) {
-        if (w_poll_watch(uring.ring.ring_fd) == 0)
+        if (w_poll_join(uring.ring.ring_fd) == 0)
             return THERE;
         lib.queue_exit(&uring.ring);
     }
@@ -143,8 +143,9 @@ static void fill(struct io_uring_sqe *sqe, const struct w_file_call *c)
 
 static void after_put(struct w_m *m, struct w_g *prev, void *arg)
 {
-    (void)m, (void)prev, (void)arg;
-    if (ld_relaxed(&uring.pending) >= SUBMIT_AT)
+    (void)prev, (void)arg;
+    bool more = m->g == NULL || (m->p->ring_batch > 0 && --m->p->ring_batch > 0);
+    if (!more || ld_relaxed(&uring.pending) >= SUBMIT_AT)
         submit_locked();
     w_spin_unlock(&uring.submitting);
 }
@@ -152,7 +153,7 @@ static void after_put(struct w_m *m, struct w_g *prev, void *arg)
 long w_uring_do(struct w_g *g, const struct w_file_call *call)
 {
     struct ring_wait self;
-    if (g->flags & W_G_FOREIGN || !there())
+    if (g->flags & W_G_FOREIGN || !there() || ld_relaxed(&uring.under_way) >= uring.ring.cq.ring_entries)
         return -ENOSYS;
     w_spin_lock(&uring.submitting);
     struct io_uring_sqe *sqe = get_sqe_locked();
@@ -165,7 +166,7 @@ long w_uring_do(struct w_g *g, const struct w_file_call *call)
     fill(sqe, call);
     io_uring_sqe_set_data(sqe, &self.node);
     st_relaxed(&uring.pending, ld_relaxed(&uring.pending) + 1);
-    add_relaxed(&uring.under_way, 1); /* relaxed: the end of the run looks at it when nobody is left */
+    add_acq_rel(&uring.under_way, 1); /* [UR-2] the wait, for whoever completes it: the kernel is between us */
     w_poll_count(1);
     w_park(after_put, NULL, W_REASON_FILE, (const void *)(intptr_t)call->fd);
     w_poll_count(-1);
@@ -174,12 +175,17 @@ long w_uring_do(struct w_g *g, const struct w_file_call *call)
 
 /* ---- completions ------------------------------------------------------------------------------------------------ */
 
-bool w_uring_complete(struct w_claimed *c)
+bool w_uring_pending(void)
+{
+    return ld_relaxed(&uring.pending) > 0;
+}
+
+uint32_t w_uring_complete(struct w_claimed *c)
 {
     struct io_uring_cqe *cqe;
     uint32_t n = 0, head;
-    if (ld_acquire(&uring.state) != THERE || io_uring_cq_ready(&uring.ring) == 0) /* [UR-1] */
-        return false;
+    if (ld_acquire(&uring.state) != THERE || ld_acquire(&uring.under_way) == 0) /* [UR-1] [UR-2] */
+        return 0;
     w_spin_lock(&uring.completing);
     io_uring_for_each_cqe(&uring.ring, head, cqe)
     {
@@ -188,8 +194,8 @@ bool w_uring_complete(struct w_claimed *c)
     }
     io_uring_cq_advance(&uring.ring, n);
     w_spin_unlock(&uring.completing);
-    add_relaxed(&uring.under_way, -n);
-    return n > 0;
+    add_acq_rel(&uring.under_way, -n); /* [UR-2] */
+    return n;
 }
 
 /* The goroutines are gone, the threads too; the kernel may still be writing into their buffers. */

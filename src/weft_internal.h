@@ -237,6 +237,7 @@ struct w_p {
         inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
                                                         holder writes, whoever withdraws a bias reads */
     uint32_t inside_count; /* holder */
+    uint32_t ring_batch; /* file calls that ended and were put here together, less those made since (uring.c); holder */
     _Atomic int32_t
         io_waits; /* begun less ended here: of all Ps together, goroutines that wait for descriptors; holder */
     struct w_timers timers; /* what is to happen at a time (timer.c) */
@@ -281,6 +282,7 @@ struct w_sched {
     _Atomic uint32_t p_count;                      /* length of ps[] ever used */
     _Atomic uint32_t idle_p_count;                 /* atomic, written under lock */
     _Atomic uint32_t spinning;                     /* Ms that look for work on behalf of all */
+    _Atomic uint32_t returned;                     /* in the global queue, those that ran before; written under lock */
     _Atomic bool stopping;                         /* set once, under lock */
     _Atomic bool attentive;                        /* the monitor looks at least every W_ATTENTIVE ns */
     _Atomic bool timely;                           /* likewise, for the sake of timers (T4) */
@@ -430,6 +432,7 @@ void w_globq_put_many(struct w_g **gs, uint32_t n, bool fresh);
 enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 }; /* the most that a P takes at once */
 struct w_g *w_globq_get(struct w_p *p, uint32_t max);
 struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max);
+void w_globq_adopt(struct w_p *p);
 
 /* ---- block.c ---------------------------------------------------------------------------------------------------- */
 
@@ -468,6 +471,10 @@ uint64_t *w_foreign_rng(void);
 
 void w_chan_offer(weft_chan *ch, const void *value);
 int w_wait_forever(struct w_g *g, enum w_reason reason);
+
+/* ---- net.c ------------------------------------------------------------------------------------------------------ */
+
+void w_net_init(void);
 
 /* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
 

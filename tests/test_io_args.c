@@ -168,8 +168,8 @@ static void devices_main(void *arg)
     CHECK(zero >= 0 && null >= 0 && folder >= 0);
     for (int i = 0; i < 3; i++) {
         memset(data, 1, 1 << 20);
-        CHECK_EQ(weft_read(zero, data, 1 << 20), 1 << 20);
-        CHECK(data[0] == 0 && memcmp(data, data + 1, (1 << 20) - 1) == 0);
+        ssize_t n = weft_read(zero, data, 1 << 20); /* a signal makes it short */
+        CHECK(n > 0 && data[0] == 0 && memcmp(data, data + 1, (size_t)n - 1) == 0);
         CHECK_EQ(weft_write(zero, data, 1000), 1000);
         CHECK_EQ(weft_pread(zero, data, 1000, 77), 1000);
         CHECK_EQ(weft_read(null, data, 100), 0);

@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -337,8 +338,56 @@ def check_docs(tally, builds):
     run_script(tally, "docs", [sys.executable, ROOT / "tools" / "check-docs.py", builds[INSTALLED].folder])
 
 
+# ---- fuzzing ---------------------------------------------------------------------------------------------------------
+
+FUZZ_DIR = ROOT / "tests" / "fuzz"
+FUZZ_COMPILE = ["clang", "-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
+                "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
+                *(f"-I{ROOT / folder}" for folder in ("include", "src", "examples", "tests"))]
+FUZZ_ENV = {"ASAN_OPTIONS": "detect_leaks=0"}  # does not work everywhere; the variant asan looks for leaks
+SOURCES_LINE = re.compile(r"^ \* Sources: (.+)$", re.M)  # what else a fuzzer is made of, from the root
+
+
+def check_fuzz(tally, _builds):
+    """Each tests/fuzz/fuzz_NAME.c for FUZZ_SECONDS, starting from tests/fuzz/corpus/NAME."""
+    if not shutil.which("clang"):
+        missing(tally, "fuzz", "clang")
+        return
+    sources = sorted(FUZZ_DIR.glob("fuzz_*.c"))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for source, (cases, seconds, output) in zip(sources, pool.map(fuzz, sources)):
+            report(tally, f"fuzz/{source.stem}", cases, seconds, output)
+
+
+def fuzz(source):
+    """Builds and runs one. The input that made it fail stays in its folder."""
+    folder = VARIANTS_DIR / "fuzz" / source.stem
+    log, binary = folder / "fuzz.log", folder / source.stem
+    others = [ROOT / name for line in SOURCES_LINE.findall(source.read_text()) for name in line.split()]
+    code, output, built_in = run([*FUZZ_COMPILE, "-o", binary, source, *others], log)
+    if code != 0:
+        return [("build", "FAIL")], built_in, output
+    seconds = int(os.environ.get("FUZZ_SECONDS", "30"))
+    seeds = FUZZ_DIR / "corpus" / source.stem[len("fuzz_"):]
+    options = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", f"-artifact_prefix={folder}/"]
+    with tempfile.TemporaryDirectory(prefix="weft-fuzz-") as corpus:
+        folders = [corpus, seeds] if seeds.is_dir() else [corpus]
+        code, output, ran_for = run([*fixed_layout(), binary, *options, *folders], log, seconds + 120, FUZZ_ENV)
+    done = re.search(r"^Done \d+ runs", output, re.M)
+    return [("build", "ok"), ("run", "ok" if code == 0 and done else "FAIL")], built_in + ran_for, output
+
+
+def fixed_layout():
+    """Before clang 17, ASan may not start where the kernel spreads mappings over all of 32 bits."""
+    try:
+        works = subprocess.run(["setarch", "-R", "true"], stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        works = False
+    return ["setarch", "-R"] if works else []
+
+
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "typed": check_typed, "docs": check_docs}
+          "install": check_install, "typed": check_typed, "docs": check_docs, "fuzz": check_fuzz}
 NEED_BUILD = ("symbols", "install", "typed", "docs")
 
 
