@@ -10,7 +10,8 @@
  *      monitor:              swap m -> NULL ?  yes: the P goes to another M
  *
  * A goroutine whose P had to be taken once will probably block as long the next time: it then gives its P away at once
- * if others wait for it, so many times, twice as many after each time that it was right.
+ * if others wait for it, so many times, twice as many after each time that it was right. Unless so many are in such calls that
+ * one of them comes back before a thread could be woken: that one takes the P, and no thread is woken at all.
  *
  * Regions that nobody announced. A goroutine that calls plain read(), usleep() or flock() stops its thread and its P. The
  * monitor notices: others wait, the P has not switched since the last look, and its thread uses no processor time and is
@@ -25,6 +26,7 @@
 #include "park.h"
 
 enum { FIRST_HANDOFFS = 8, MAX_HANDOFFS = 1024 };
+static const int64_t SOON = 30 * WEFT_USEC; /* it takes that long to wake a thread */
 
 static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
 {
@@ -36,19 +38,53 @@ static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
     w_look_again();
 }
 
-/* The P is gone: to an idle one, or to the end of the global queue. */
+/* How long it takes until one comes back without a P: a moving mean. */
+static void note_return(void)
+{
+    int64_t now = w_now(), gap = now - ld_relaxed(&w_sched.last_return);
+    int64_t mean = ld_relaxed(&w_sched.return_gap);
+    st_relaxed(&w_sched.last_return, now); /* relaxed: a guess, whoever else writes it */
+    st_relaxed(&w_sched.return_gap, mean + ((gap < WEFT_MSEC ? gap : WEFT_MSEC) - mean) / 8);
+}
+
+/* A P whose M is in a blocking region and has not given it away. Its goroutine is where ours was: nobody is counted. */
+static struct w_p *take_blocked(void)
+{
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++) {
+        struct w_p *p = w_sched.ps[i];
+        struct w_m *holder = ld_relaxed(&p->blocked_by);
+        if (holder != NULL && cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
+            return p;
+    }
+    return NULL;
+}
+
+/* Goes on with the P, after those that wait for it already. */
+static struct w_m *go_on_with(struct w_m *m, struct w_p *p)
+{
+    w_m_acquire(m, p);
+    if (w_p_work(p) == 0)
+        return m;
+    w_set_state(m->g, W_RUNNABLE);
+    w_switch_from(m, w_pick(p), w_after_yield, NULL);
+    return w_m();
+}
+
+/* The P is gone: to an idle one, to that of somebody else who blocks, or to the end of the global queue. */
 static struct w_m *wait_for_p(struct w_m *m)
 {
     struct w_g *g = m->g;
+    note_return();
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
     if (p != NULL)
         w_sched.retaken--;
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (p != NULL) {
-        w_m_acquire(m, p);
-        return m;
-    }
+    if (p == NULL && !ld_relaxed(&w_sched.stopping))
+        p = take_blocked();
+    if (p != NULL)
+        return go_on_with(m, p);
     w_set_state(g, W_RUNNABLE);
     w_switch_from(m, NULL, after_unblock, NULL);
     return w_m();
@@ -104,6 +140,7 @@ static void give_away(struct w_p *p)
     w_p_release(p);
 }
 
+/* The gate is marked last: who closes it meanwhile, to take the P, sees blocked_by, or the mark (sched.c, w_m_outside). */
 static void begin(struct w_m *m)
 {
     struct w_g *g = m->g;
@@ -113,20 +150,20 @@ static void begin(struct w_m *m)
     w_set_state(g, W_BLOCKED);
     st_relaxed(&m->blocked_p, p);
     m->p = NULL;
-    st_relaxed(&m->gate, NULL);
-    m->gave_away = others && g->handoffs > 0;
+    m->gave_away = others && g->handoffs > 0 && ld_relaxed(&w_sched.return_gap) > SOON;
     if (m->gave_away) {
         g->handoffs--;
         give_away(p);
-        return;
+    } else {
+        if (others)
+            w_expose(p);               /* nobody may count on us any more (W4) */
+        st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
+        if (others)
+            w_look_again();
+        if (!ld_relaxed(&w_sched.timely) && (ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_wanted()))
+            w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
     }
-    if (others)
-        w_expose(p);               /* nobody may count on us any more (W4) */
-    st_release(&p->blocked_by, m); /* [BL-1] the P's queues, for whoever takes it */
-    if (others)
-        w_look_again();
-    if (!ld_relaxed(&w_sched.timely) && (ld_relaxed(&p->timers.next) != WEFT_NEVER || w_poll_wanted()))
-        w_monitor_wake(); /* it did not know of the timers and descriptors that nobody else sees to now (T4) */
+    st_release(&m->gate, W_GATE_REGION); /* [GT-2] after blocked_by */
 }
 
 void weft_block_enter(void)

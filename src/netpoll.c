@@ -366,7 +366,8 @@ bool w_poll_due(int64_t since)
     if (!w_poll_used())
         return false;
     int64_t now = w_now();
-    bool unpolled = !ld_relaxed(&poller.asleep) && now - ld_relaxed(&poller.last) > since;
+    bool asleep = ld_relaxed(&poller.asleep); /* its thread may be waiting for a core, on a crowded machine */
+    bool unpolled = now - ld_relaxed(&poller.last) > (asleep ? 10 * W_ATTENTIVE : since);
     return unpolled || now >= ld_relaxed(&poller.doubt_at) || w_uring_pending();
 }
 

@@ -94,8 +94,9 @@ static uint32_t abandon_locked(void)
     w_membarrier(); /* where it is missing, the grace period since the gates were closed stands in for it */
     for (struct w_m *m = w_sched.all_ms; m != NULL; m = next) {
         next = m->all_next;
-        if (ld_acquire(&m->in_runtime)) /* [GT-1] its goroutine, as it left the runtime */
-            continue;                   /* it is on its way out */
+        if (ld_acquire(&m->in_runtime) ||
+            ld_relaxed(&m->blocked_p) != NULL) /* [GT-1] its goroutine, as it left the runtime */
+            continue; /* it is on its way out, or was inside when we took blocked_p away: the next time */
         if (!had_its_chance(m))
             continue;
         m->abandoned = true;
@@ -248,6 +249,8 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.monitor_asleep, false);
     w_sched.stuck_since = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
+    st_relaxed(&w_sched.last_return, w_now());
+    st_relaxed(&w_sched.return_gap, WEFT_MSEC);
     st_relaxed(&w_sched.next_id, 1);
     st_relaxed(&w_sched.foreign_spawned, 0);
 #ifdef W_TSAN

@@ -289,14 +289,14 @@ void w_enqueue_global(struct w_g *g, bool fresh)
  * then looks at its gate; we close the gate, then look at in_runtime; membarrier puts a fence between the holder's two
  * steps, where it has none of its own. If it is outside, its way in leads through w_enter_slow, which waits for the lock
  * that we hold. A holder that was in a blocking region or in w_enter_slow when we came has opened its gate again before it
- * is seen outside: hence the order of the looks.
+ * is seen outside, and one that has gone into a region since has marked it: hence the order of the looks.
  */
 bool w_m_outside(struct w_p *p, struct w_m *m)
 {
     st_relaxed(&m->gate, NULL);
     if (w_membarrier() != 0 || ld_acquire(&p->blocked_by) != NULL) /* [BL-1] */
         return false;
-    return !ld_acquire(&m->in_runtime) && ld_relaxed(&m->gate) == NULL && ld_relaxed(&p->m) == m; /* [GT-1] */
+    return !ld_acquire(&m->in_runtime) && ld_acquire(&m->gate) == NULL && ld_relaxed(&p->m) == m; /* [GT-1] [GT-2] */
 }
 
 /* Monitor: takes the goroutine out of p's slot if its holder is busy outside the runtime. */

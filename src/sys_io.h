@@ -96,7 +96,7 @@ static inline long w_sys_write_nowait(int fd, const struct iovec *iov, int n, of
 /* As w_sys_read_now, and without SIGPIPE. */
 static inline long w_sys_write_now(int fd, const struct iovec *iov, int n)
 {
-    long r = W_RESULT(syscall(SYS_pwritev2, fd, iov, n, -1, 0, RWF_NOWAIT | RWF_NOSIGNAL));
+    long r = W_RESULT(syscall(SYS_pwritev2, fd, iov, n, (off_t)-1, 0, RWF_NOWAIT | RWF_NOSIGNAL));
     return r == -EOPNOTSUPP ? w_sys_write_quietly(fd, iov, n, w_sys_write_nowait) : r;
 }
 

@@ -132,6 +132,9 @@ struct w_eh {
 /* What is done to the goroutine that was left, once it is off its stack; runs in the context that came after it. */
 typedef void w_after(struct w_m *m, struct w_g *prev, void *arg);
 
+/* A closed gate: the M went into a blocking region by itself. Whoever closes gates tells it from his own NULL. */
+#define W_GATE_REGION ((struct w_p *)1)
+
 struct w_m {
     /* Hot: each runtime call and each switch. Owner M, except where it says otherwise. */
     _Alignas(W_CACHE_LINE) _Atomic(struct w_p *) gate; /* == p: the fast way in is open; NULL: look at what happened
@@ -289,8 +292,10 @@ struct w_sched {
     bool hiding;                /* goroutines may wait in slots: the monitor could get them out; constant */
     _Atomic bool m_wanted;      /* a thread could not be made: the monitor tries again */
     _Atomic int64_t coarse_now; /* the monitor's last look at the clock */
-    int64_t quantum;            /* constant */
-    uint64_t seed;              /* constant */
+    _Atomic int64_t last_return,
+        return_gap;  /* from blocking regions without a P: the last, and how far apart (block.c) */
+    int64_t quantum; /* constant */
+    uint64_t seed;   /* constant */
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
@@ -518,7 +523,7 @@ static inline struct w_m *w_enter(void)
         return NULL;
     st_relaxed(&m->in_runtime, 1); /* relaxed: the monitor's membarrier orders it against the gate */
     w_compiler_barrier();
-    if (unlikely(ld_relaxed(&m->gate) == NULL))
+    if (unlikely((uintptr_t)ld_relaxed(&m->gate) <= (uintptr_t)W_GATE_REGION))
         return w_enter_slow(m);
     return m;
 }
