@@ -203,7 +203,7 @@ static void wait_for_post(void *arg)
 
 static void post_many(void *arg)
 {
-    for (int i = 0; i < *(int *)arg; i++)
+    for (int n = *(int *)arg; n > 0; n--) /* who is posted for may be gone with it after the last */
         post_sem();
 }
 
