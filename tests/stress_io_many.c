@@ -72,7 +72,7 @@ static void hall_main(void *arg)
     start(h);
     CHECK(reaches(&h->waiting, h->n, 60));
     for (int i = 0; i < ROUNDS; i++) {
-        CHECK_EQ(weft_write(v->orders, "abcdef" + i, 1), 1);
+        CHECK_EQ(weft_write(v->orders, &"abcdef"[i], 1), 1);
         CHECK_EQ(weft_read(v->reports, &c, 1), 1);
         CHECK(reaches(&h->answered, (i + 1) * h->n, 60));
     }

@@ -13,6 +13,14 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 
+/* A P is taken with the help of membarrier, of which TSan knows nothing: there it is left where it is. */
+static bool never_found(void)
+{
+    if (check_under_tsan())
+        skipped("under TSan nobody takes a P from a call that was not announced");
+    return check_under_tsan();
+}
+
 /* ---- others run ------------------------------------------------------------------------------------------------- */
 
 static _Atomic bool over;
@@ -191,6 +199,8 @@ static void ways_main(void *arg)
 
 CASE(others_run_while_a_thread_is_stopped)
 {
+    if (never_found())
+        return;
     EACH_PROCS(p) CHECK_EQ(run_on(p, ways_main, NULL), 0);
 }
 
@@ -222,6 +232,8 @@ static void seeds_main(void *arg)
 
 CASE(all_are_stopped_and_one_in_the_queue_helps)
 {
+    if (never_found())
+        return;
     EACH_PROCS(p)
     for (int i = 0; i < 5; i++)
         CHECK_EQ(run_on(p, seeds_main, NULL), 0);
@@ -240,6 +252,8 @@ static void main_waits(void *arg)
 
 CASE(the_main_goroutine_may_be_stopped)
 {
+    if (never_found())
+        return;
     EACH_PROCS(p)
     for (int i = 0; i < 5; i++)
         CHECK_EQ(run_on(p, main_waits, NULL), 0);
@@ -497,5 +511,7 @@ CASE(a_run_ends_while_threads_are_stopped)
 CASE(threads_that_never_come_back_are_left_behind)
 {
     static char text[64 << 10];
+    if (never_found())
+        return;
     CHECK(child_is_well(leave_sleepers, text, sizeof text));
 }
