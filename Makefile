@@ -39,7 +39,7 @@ install: all
 	-@[ "$$(id -u)" -ne 0 ] || [ -n "$(DESTDIR)" ] || ldconfig
 
 format:
-	@clang-format -i $$(git ls-files -co --exclude-standard src include tests bench examples lab | grep '\.[ch]$$')
+	@clang-format -i $$(git ls-files -co --exclude-standard src posix include tests bench examples lab | grep '\.[ch]$$')
 
 clean:
 	@rm -rf $(BUILD)

@@ -17,7 +17,7 @@ static void put(int fd, const char *prefix, const char *fmt, va_list ap, const c
     n += k < 0 ? 0 : (size_t)k < room - n ? (size_t)k : room - n - 1;
     memcpy(line + n, suffix, strlen(suffix));
     n += strlen(suffix);
-    ssize_t ignored = write(fd, line, n);
+    long ignored = syscall(SYS_write, fd, line, n);
     (void)ignored;
 }
 

@@ -529,11 +529,13 @@ void weft_exit(void)
     w_restart(w_stack_top(m->g->stack_class, m->g->stack_lo));
 }
 
+/* A signal handler may ask, through libweft_posix: in the middle of the runtime it is in no goroutine. */
 uint64_t weft_id(void)
 {
-    struct w_m *m = w_enter();
-    if (m == NULL)
+    struct w_m *m = w_m();
+    if (m == NULL || ld_relaxed(&m->in_runtime)) /* relaxed: this thread's own */
         return 0;
+    m = w_enter();
     uint64_t id = m->g->id;
     w_leave();
     return id;

@@ -41,9 +41,9 @@ static bool faults(const char *page)
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0)
         return false;
-    bool gone = W_RESULT(write(fds[1], page, 1)) == -EFAULT;
-    close(fds[0]);
-    close(fds[1]);
+    bool gone = W_RESULT(syscall(SYS_write, fds[1], page, 1)) == -EFAULT;
+    syscall(SYS_close, fds[0]);
+    syscall(SYS_close, fds[1]);
     return gone;
 }
 

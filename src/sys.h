@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The system calls of the runtime, as functions that return zero or more, or a negative errno.
+ * The system calls of the runtime, as functions that return zero or more, or a negative errno. Those that libweft_posix.so
+ * stands before go past libc's functions, which would come back here.
  *
  * This is the only file in which `errno` is read, and always beside the call that set it: glibc declares its locator
  * `const`, so a compiler keeps its address across a switch after which the goroutine may be on another thread.
@@ -64,7 +65,7 @@ static inline long w_futex_wake(_Atomic uint32_t *word, int n)
 static inline void w_nap(int64_t ns)
 {
     struct timespec ts = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    W_RESULT(clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL));
+    W_RESULT(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &ts, NULL));
 }
 
 /* Fresh zeroed pages, or NULL. Address space only: memory is charged when it is touched. */

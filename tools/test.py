@@ -46,7 +46,7 @@ VARIANTS = (
     # Stress without optimisation is gcc-O0's, stress with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], ("fault", "test"), 180),
 )
-INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed and docs checks look at
+INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs, examples and posix checks look at
 
 CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
 CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -233,8 +233,10 @@ class Build:
     def executables(self):
         """Those whose source is still there, the families in the order of the table."""
         for family in self.variant.families:
-            for source in sorted(ROOT.glob(f"tests/{family}_*.c")):
-                executable = self.folder / "tests" / source.stem
+            for source in sorted(ROOT.glob(f"tests/{family}_*.c")) + sorted(ROOT.glob(f"tests/posix/{family}_*.c")):
+                executable = self.folder / source.relative_to(ROOT).with_suffix("")
+                if source.parent.name == "posix" and self.variant.name == INSTALLED:
+                    continue  # check_posix runs these
                 if executable.exists():  # a file may also be a part of others
                     yield executable
 
@@ -272,7 +274,7 @@ def check_orders(tally, _builds):
 
 def c_files():
     """Tracked, or new and not ignored."""
-    folders = ["src", "include", "tests", "bench", "examples", "lab"]
+    folders = ["src", "posix", "include", "tests", "bench", "examples", "lab"]
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *folders], cwd=ROOT,
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     names = listed.stdout.split("\n") if listed.returncode == 0 else \
@@ -338,6 +340,14 @@ def check_docs(tally, builds):
     run_script(tally, "docs", [sys.executable, ROOT / "tools" / "check-docs.py", builds[INSTALLED].folder])
 
 
+def check_examples(tally, builds):
+    run_script(tally, "examples", [sys.executable, ROOT / "tests" / "examples" / "run.py", builds[INSTALLED].folder])
+
+
+def check_posix(tally, builds):
+    run_script(tally, "posix", [sys.executable, ROOT / "tests" / "posix" / "run.py", builds[INSTALLED].folder])
+
+
 # ---- fuzzing ---------------------------------------------------------------------------------------------------------
 
 FUZZ_DIR = ROOT / "tests" / "fuzz"
@@ -394,8 +404,9 @@ def check_soak(tally, builds):
 
 
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "typed": check_typed, "docs": check_docs, "fuzz": check_fuzz, "soak": check_soak}
-NEED_BUILD = ("symbols", "install", "typed", "docs", "soak")
+          "install": check_install, "typed": check_typed, "docs": check_docs, "examples": check_examples,
+          "posix": check_posix, "fuzz": check_fuzz, "soak": check_soak}
+NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix", "soak")
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------

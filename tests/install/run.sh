@@ -52,16 +52,24 @@ same_files() {
     diff cmake.files make.files
 }
 
+package=weft
+
 # Builds a source against the prefix with what pkg-config says, then runs it with the shared library.
 pkg_config_app() { # prefix, compiler and source
     lib=$(libdir "$1")
     shift
-    flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs weft)
+    flags=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs $package)
     echo "$* $flags"
     # shellcheck disable=SC2086
     "$@" -Wall -Wextra -Werror -o app $flags
     readelf -d app | grep -q 'NEEDED.*libweft\.so\.1'
     LD_LIBRARY_PATH=$lib ./app
+}
+
+posix_app() {
+    package=weft-posix
+    pkg_config_app "$tmp/cmake" "$@"
+    readelf -d app | grep -q 'NEEDED.*libweft_posix\.so\.1'
 }
 
 find_package() {
@@ -83,8 +91,10 @@ check both_install_the_same_files same_files
 check pkg_config_finds_the_library pkg_config_app "$tmp/cmake" cc -std=c11 "$here/app.c"
 check pkg_config_finds_it_after_make_install pkg_config_app "$tmp/make" cc -std=c11 "$here/app.c"
 check cxx_programs_use_the_header pkg_config_app "$tmp/cmake" g++ -std=c++17 -Wpedantic "$here/app.cc"
+check pkg_config_finds_libweft_posix posix_app cc -std=c11 "$here/app.c"
 check find_package_finds_both_libraries find_package
 check find_package_shared_runs project/app_shared
+check find_package_posix_runs project/app_posix
 check find_package_static_runs static_app
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
