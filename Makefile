@@ -2,8 +2,9 @@
 BUILD  ?= build
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
+SOAK_SECONDS ?= 3600
 
-.PHONY: all demo test test-asan test-tsan bench install format clean
+.PHONY: all demo test test-asan test-tsan soak bench install format clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -23,6 +24,10 @@ test:
 test-asan test-tsan:
 	@tools/setup.sh build test
 	@tools/test.py --jobs $(JOBS) --only $(@:test-%=%)
+
+# The stress tests again and again with fresh seeds, for SOAK_SECONDS; the first failure or hang ends it.
+soak: all
+	@tools/soak.py --build $(BUILD) --seconds $(SOAK_SECONDS)
 
 bench:
 	@tools/setup.sh build bench

@@ -396,10 +396,17 @@ def fixed_layout():
     return ["setarch", "-R"] if works else []
 
 
+def check_soak(tally, builds):
+    """A minute of the stress tests of input and output, a fresh seed each time; `make soak` runs them all for an hour."""
+    soak = [sys.executable, ROOT / "tools" / "soak.py", "--build", builds[INSTALLED].folder, "--seconds", "60",
+            "--match", "^stress_io"]
+    run_script(tally, "soak", soak)
+
+
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
           "install": check_install, "typed": check_typed, "docs": check_docs, "examples": check_examples,
-          "posix": check_posix, "fuzz": check_fuzz}
-NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix")
+          "posix": check_posix, "fuzz": check_fuzz, "soak": check_soak}
+NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix", "soak")
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------
