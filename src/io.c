@@ -180,13 +180,13 @@ static long attempt(struct io *io, try_fn *try)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
-/* By the thread, however long it takes. */
-static long block_in(struct io *io)
+/* What is left to do, as a call of the file way. */
+static struct w_file_call file_call(struct io *io)
 {
     struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
     call.iov = span_next(&io->span, &call.count);
-    call.offset = -1;
-    return w_file_block(io->g, &call);
+    call.offset = io->offset;
+    return call;
 }
 
 /* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). */
@@ -200,8 +200,10 @@ static long try_or_wait(struct io *io, try_fn *try, bool try_first)
         io->waited = true;
         if (r < 0)
             return r;
-        if (r > 0)
-            return block_in(io); /* epoll does not take it */
+        if (r > 0) { /* epoll does not take it */
+            struct w_file_call call = file_call(io);
+            return w_file_block(io->g, &call);
+        }
     }
 }
 
@@ -241,7 +243,7 @@ static bool is_file(struct io *io)
     return io->hint >= W_HINT_FILE;
 }
 
-/* Before we rely on it: the number may stand for something else by now. A call with an offset does no harm to that. */
+/* Before the thread waits in it: the number may stand for something else by now, to which a call with an offset does no harm. */
 static bool still_file(struct io *io)
 {
     return io->offset != -1 || (classify(io) == 0 && is_file(io));
@@ -251,20 +253,19 @@ static bool still_file(struct io *io)
  * others: in pieces, or through the ring, two readers would mix. */
 static long file_piece(struct io *io)
 {
-    struct w_file_call call = {.op = io->side == W_SIDE_READ ? W_FILE_READ : W_FILE_WRITE, .fd = io->fd};
     bool direct = io->hint == W_HINT_DIRECT, cached = io->side == W_SIDE_READ && !direct && io->offset != -1;
     long r = cached ? attempt(io, transfer_now) : -EAGAIN;
     if (r != -EAGAIN && !not_supported(r))
         return r;
     if (!still_file(io))
         return -ESTALE;
-    call.iov = span_next(&io->span, &call.count);
-    call.offset = io->offset;
+    struct w_file_call call = file_call(io);
     bool ring = r == -EAGAIN && (cached || direct) && io->offset != -1;
     return ring ? w_file_do(io->g, &call) : w_file_block(io->g, &call);
 }
 
-/* All of it, or up to the end of the file: what is cached only in part comes in pieces. -ESTALE: it is no file. */
+/* All of it, or up to the end of the file: what is cached only in part comes in pieces, if it has an offset. -ESTALE: it is no
+ * file. */
 static long file_transfer(struct io *io)
 {
     size_t left = span_size(&io->span);
@@ -275,10 +276,10 @@ static long file_transfer(struct io *io)
             break;
         done += r;
         left -= (size_t)r;
-        if (left == 0 || !still_file(io))
+        if (left == 0 || io->offset == -1)
             break;
         span_advance(&io->span, (size_t)r);
-        io->offset += io->offset == -1 ? 0 : r;
+        io->offset += r;
     }
     return done > 0 ? done : r;
 }
@@ -415,7 +416,7 @@ static long recv_rest(struct io *io, long done)
 
 ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
 {
-    struct io io = {.fd = fd, .side = W_SIDE_READ, .msg = message, .flags = flags};
+    struct io io = {.fd = fd, .side = W_SIDE_READ, .msg = message, .flags = flags, .offset = -1};
     io.span = (struct span){.iov = message->msg_iov, .count = (int)message->msg_iovlen};
     struct msghdr asked = *message;
     long r = begin(&io);
