@@ -47,15 +47,18 @@ static void note_return(void)
     st_relaxed(&w_sched.return_gap, mean + ((gap < WEFT_MSEC ? gap : WEFT_MSEC) - mean) / 8);
 }
 
-/* A P whose M is in a blocking region and has not given it away. Its goroutine is where ours was: nobody is counted. */
-static struct w_p *take_blocked(void)
+/* A P whose M is in a blocking region and has not given it away. Its goroutine is where ours was: nobody is counted. Under the
+ * lock, and with p->m gone before it is open: the monitor could take the same P (sched.c, w_m_outside). */
+static struct w_p *take_blocked_locked(void)
 {
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++) {
         struct w_p *p = w_sched.ps[i];
         struct w_m *holder = ld_relaxed(&p->blocked_by);
-        if (holder != NULL && cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
-            return p;
+        if (holder == NULL || !cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
+            continue;
+        st_relaxed(&p->m, NULL);
+        return p;
     }
     return NULL;
 }
@@ -77,12 +80,13 @@ static struct w_m *wait_for_p(struct w_m *m)
     struct w_g *g = m->g;
     note_return();
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    bool stopping = ld_relaxed(&w_sched.stopping);
+    struct w_p *p = stopping ? NULL : w_p_get_idle_locked();
     if (p != NULL)
         w_sched.retaken--;
+    else if (!stopping)
+        p = take_blocked_locked();
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (p == NULL && !ld_relaxed(&w_sched.stopping))
-        p = take_blocked();
     if (p != NULL)
         return go_on_with(m, p);
     w_set_state(g, W_RUNNABLE);
