@@ -282,7 +282,6 @@ static void one_is_cut(const struct stream_kind *kind, int fd[2])
 {
     struct one_call a = {.fn = call_read, .fd = fd[0]}, b = a, c = a;
     weft_scope s;
-    (void)kind;
     call_begin(&a);
     weft_wg_add(&b.ended, 1);
     CHECK_EQ(weft_scope_open(&s, WEFT_NEVER), 0);
@@ -293,9 +292,10 @@ static void one_is_cut(const struct stream_kind *kind, int fd[2])
     CHECK_EQ(b.result, -ECANCELED);
     call_begin(&c);
     CHECK_EQ(weft_write(fd[1], "x", 1), 1);
-    CHECK_EQ(call_end(&a), 1); /* first come, first served */
-    CHECK_EQ(weft_write(fd[1], "yz", 2), 2);
-    CHECK_EQ(call_end(&c), 2);
+    CHECK_EQ(weft_close_fd(fd[1]), 0);
+    fd[1] = -1;
+    long first = call_end(&a), second = call_end(&c); /* one the byte, one the end; nobody promises which */
+    CHECK(kind->terminal || (first >= 0 && second >= 0 && first + second == 1)); /* a terminal drops what it has */
     close_both(fd);
 }
 

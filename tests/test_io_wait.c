@@ -471,7 +471,7 @@ static void no_descriptors_for_two_main(void *arg)
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &former), 0);
     if (first >= 0) {
         CHECK_EQ(weft_close_fd(listener), 0);
-        CHECK_EQ(call_end(&c[1]), -EBADF);
+        CHECK(call_end(&c[1]) == -EBADF || c[1].result == -EMFILE);
         CHECK_EQ(weft_close_fd((int)first), 0);
     } else {
         CHECK_EQ(first, -EMFILE);
