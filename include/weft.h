@@ -313,8 +313,8 @@ WEFT_API void *weft_local_get(const void *key);
 
 /*
  * They take any descriptor: sockets, pipes, ttys, files, and do what their POSIX twins do on a blocking one; while they wait,
- * others run. A peer that has gone away gives -EPIPE or -ECONNRESET, never SIGPIPE. Other descriptors are left as they are,
- * but weft_accept and weft_connect set O_NONBLOCK. A descriptor that is closed while somebody may be using it must be closed
+ * others run. A peer that has gone away gives -EPIPE or -ECONNRESET, never SIGPIPE. Descriptors are left in the mode that they
+ * are in, but weft_accept and weft_connect set O_NONBLOCK, and so does every call on a tty. A descriptor that is closed while somebody may be using it must be closed
  * with weft_close_fd.
  */
 struct iovec;  /* <sys/uio.h> */

@@ -45,8 +45,11 @@ long w_file_do(struct w_g *g, const struct w_file_call *call)
     long r;
     do
         r = w_uring_do(g, call);
-    while (r == -EINTR || r == -ECANCELED);                          /* the thread that submitted it has ended */
-    return r == -ENOSYS || r == -EAGAIN ? w_file_block(g, call) : r; /* EAGAIN: it was opened with O_NONBLOCK */
+    while (r == -EINTR || r == -ECANCELED); /* the thread that submitted it has ended */
+    bool otherwise =
+        r == -ENOSYS || r == -EAGAIN || r == -EFAULT; /* the last two: it was opened with O_NONBLOCK; the buffer is
+                                                                       bad, or the thread that submitted it has ended */
+    return otherwise ? w_file_block(g, call) : r;
 }
 
 /* What may be waited for is non-blocking, as all that we return; of a file it would keep the ring from waiting for us. */
