@@ -14,6 +14,8 @@
 #define BENCH_HARNESS_H
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@ struct workload {
 };
 
 #define MEASURE_NS 1000000000 /* timed passes are repeated until this much time has passed */
+#define WARM_UP_NS 200000000  /* of work that goes on until it is stopped */
 
 __attribute__((noreturn)) static inline void die(const char *what, int err)
 {
@@ -77,6 +80,13 @@ static inline double per_op(void (*pass)(void), int64_t ops)
     return (double)elapsed / (double)(passes * ops);
 }
 
+/* What QUICK=1 asks for: smaller and shorter, where a workload would take long. */
+static inline bool quick(void)
+{
+    const char *value = getenv("QUICK");
+    return value != NULL && *value != '\0' && strcmp(value, "0") != 0;
+}
+
 /* Milliseconds that this process has used so far, in user mode and in the kernel. */
 static inline double cpu_ms(void)
 {
@@ -87,21 +97,61 @@ static inline double cpu_ms(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
 }
 
-/* Resident memory and page tables of this process. */
-static inline int64_t memory_bytes(void)
+/* Work that goes on until it is stopped: each of the workers counts what it has done, alone on its cache lines. */
+struct tally {
+    _Alignas(128) _Atomic int64_t n;
+};
+
+struct rates {
+    double done;       /* operations */
+    double ns, cpu_ns; /* that they took */
+};
+
+static inline void count_one(struct tally *t)
+{
+    atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed);
+}
+
+static inline int64_t total_of(struct tally *tallies, int workers)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < workers; i++)
+        sum += atomic_load_explicit(&tallies[i].n, memory_order_relaxed);
+    return sum;
+}
+
+/* Lets them warm up, then looks at them for a second. */
+static inline struct rates measure_rates(struct tally *tallies, int workers, void (*sleep_ns)(int64_t))
+{
+    sleep_ns(WARM_UP_NS);
+    int64_t before = total_of(tallies, workers), start = now_ns();
+    double cpu = cpu_ms();
+    sleep_ns(MEASURE_NS);
+    struct rates r = {.done = (double)(total_of(tallies, workers) - before), .ns = (double)(now_ns() - start)};
+    r.cpu_ns = (cpu_ms() - cpu) * 1e6;
+    return r;
+}
+
+/* A number of /proc/self/status, by the name of its line. */
+static inline int64_t status_field(const char *name)
 {
     FILE *f = fopen("/proc/self/status", "r");
     if (f == NULL)
         die("/proc/self/status", errno);
     char line[256];
-    int64_t total = 0;
-    while (fgets(line, sizeof line, f) != NULL) {
-        long long kib;
-        if (sscanf(line, "VmRSS: %lld kB", &kib) == 1 || sscanf(line, "VmPTE: %lld kB", &kib) == 1)
-            total += kib * 1024;
-    }
+    long long value = 0;
+    size_t length = strlen(name);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, name, length) == 0 && line[length] == ':')
+            value = strtoll(line + length + 1, NULL, 10);
     fclose(f);
-    return total;
+    return value;
+}
+
+/* Resident memory and page tables of this process. */
+static inline int64_t memory_bytes(void)
+{
+    return (status_field("VmRSS") + status_field("VmPTE")) * 1024;
 }
 
 static inline void report(const struct workload *w, double value, const char *unit)

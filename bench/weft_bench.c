@@ -7,6 +7,8 @@
  */
 #include "weft_bench.h"
 
+#include <fcntl.h>
+
 /* ---- yield: two goroutines yield in turn ------------------------------------------------------------------------ */
 
 enum { YIELDS = 1000000 };
@@ -146,6 +148,11 @@ static const struct workload workloads[] = {
     {"parked_10k", 0, parked, 10000},
     {"parked_1m", 0, parked, 1000000},
     {"timers_100k", 0, timers, 100000},
+    {"blocking", 2, blocking, 0},
+    {"echo_2p", 2, echo, 0},
+    {"http_raw", 2, http_raw, 0},
+    {"files_hot", 0, files, 0},
+    {"files_direct", 0, files, O_DIRECT},
     {0},
 };
 

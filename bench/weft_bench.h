@@ -6,8 +6,6 @@
 #ifndef WEFT_BENCH_H
 #define WEFT_BENCH_H
 
-#include <stdbool.h>
-
 #include "harness.h"
 #include "weft.h"
 
@@ -25,6 +23,12 @@ void fib(const struct workload *w);
 /* weft_sync.c */
 void mutex(const struct workload *w);
 void timers(const struct workload *w);
+
+/* weft_io.c */
+void blocking(const struct workload *w);
+void echo(const struct workload *w);
+void http_raw(const struct workload *w);
+void files(const struct workload *w);
 
 static inline void go(weft_fn *fn, void *arg)
 {

@@ -54,6 +54,7 @@ static struct w_fd *find_or_make(int fd)
         return NULL;
     if (!cas_acq_rel(&chunks[fd / CHUNK], &none, chunk)) /* [FD-1] */
         munmap(chunk, CHUNK * sizeof *chunk);
+    w_poll_prepare();
     return w_fd_find(fd);
 }
 
@@ -93,16 +94,16 @@ static void stand_aside(uint32_t i)
     w_enter();
 }
 
-/* -EAGAIN: the number is just being given back to the kernel. */
+/* -EAGAIN: the number is just being given back to the kernel: the use is of the life that begins then. */
 static int count_in(struct w_use *u, bool any_life)
 {
     uint64_t word = add_acq_rel(&u->d->use, 1); /* [FD-2] after what weft_close_fd did to the entry */
-    if (likely(!(word & CLOSING) && (any_life || LIFE(word) == u->life))) {
-        u->life = LIFE(word);
+    bool ours = any_life || LIFE(word) == u->life;
+    u->life = any_life ? LIFE(word) : u->life;
+    if (likely(ours && !(word & CLOSING)))
         return 0;
-    }
     w_use_end(u);
-    return any_life && word & IN_KERNEL ? -EAGAIN : -EBADF;
+    return ours && word & IN_KERNEL ? -EAGAIN : -EBADF;
 }
 
 static int find_for(struct w_use *u, int fd)
@@ -129,7 +130,7 @@ int w_use_begin(struct w_use *u, int fd)
     int r = find_for(u, fd);
     if (unlikely(r != 0))
         return r;
-    for (uint32_t i = 0; (r = count_in(u, true)) == -EAGAIN; i++)
+    for (uint32_t i = 0; (r = count_in(u, i == 0)) == -EAGAIN; i++)
         stand_aside(i);
     return likely(r == 0) ? 0 : failed(u, r);
 }
@@ -150,8 +151,7 @@ void w_use_end(struct w_use *u)
 
 int w_use_resume(struct w_use *u)
 {
-    int r = count_in(u, false);
-    return likely(r == 0) ? 0 : failed(u, r);
+    return likely(count_in(u, false) == 0) ? 0 : failed(u, -EBADF);
 }
 
 uint32_t w_fd_life(struct w_fd *d)

@@ -136,6 +136,13 @@ static int need_epoll(void)
     return r;
 }
 
+/* While there are descriptors left: a server that has used them all up must still be able to wait. If it cannot be made now,
+ * whoever has to wait tries again. */
+void w_poll_prepare(void)
+{
+    need_epoll();
+}
+
 static long control(int op, int fd, uint8_t sides, uint32_t life)
 {
     uint32_t events = EPOLLET;

@@ -24,6 +24,7 @@ int w_use_watch(struct w_use *u, struct w_g *g, uint8_t sides, const struct w_ep
 /* The caller's turn on that side is over, and there may be something left for the next who waits there. */
 void w_use_pass(struct w_use *u, enum w_side side);
 
+void w_poll_prepare(void); /* descriptors are used in this run */
 void w_poll_end_waits(struct w_fd *d, int result);
 void w_poll_dismiss(int fd); /* takes it out of epoll */
 

@@ -240,6 +240,8 @@ struct w_p {
         inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
                                                         holder writes, whoever withdraws a bias reads */
     uint32_t inside_count; /* holder */
+    int32_t linger_hope;   /* how often an M found something here just before it would have slept (sched.c); holder */
+    uint32_t linger_skips; /* holder */
     uint32_t ring_batch; /* file calls that ended and were put here together, less those made since (uring.c); holder */
     _Atomic int32_t
         io_waits; /* begun less ended here: of all Ps together, goroutines that wait for descriptors; holder */

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT
 """Runs the benchmarks of Weft and of its peers in turn and compares them.
 
-Each program (build/bench/weft_bench, go_bench, pthread_bench) lists its workloads with -l and prints lines
-`NAME VALUE UNIT`. The runs are interleaved (weft, go, pthread, weft, ...) and each round goes through all workloads,
-so that a noisy moment of the machine hits everybody, and no workload in all of its runs; who begins changes with the
-round. Best and median are kept.
+Each program (build/bench/weft_bench, go_bench, tokio_bench, pthread_bench, bare_bench) lists its workloads with -l and
+prints lines `NAME VALUE UNIT`. The runs are interleaved (weft, go, tokio, ..., weft, ...) and each round goes through
+all workloads, so that a noisy moment of the machine hits everybody, and no workload in all of its runs; who begins
+changes with the round. Best and median are kept.
 
 environment:
-  ONLY=name[,name]      these workloads only
-  AGAINST=go[,pthread]  these peers only
-  QUICK=1               2 rounds instead of 5
+  ONLY=name[,name]       these workloads only
+  AGAINST=peer[,peer]    these peers only: go, tokio, pthread, bare
+  QUICK=1                2 rounds instead of 5, smaller files, shorter http
 """
 
 import argparse
@@ -28,8 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "benchmarks.md"
-PEERS = ["go", "pthread"]
-LABELS = {"weft": "Weft", "go": "Go", "pthread": "pthread"}
+PEERS = ["go", "tokio", "pthread", "bare"]
+LABELS = {"weft": "Weft", "go": "Go", "tokio": "tokio", "pthread": "pthread", "bare": "bare"}
 ROUNDS, QUICK_ROUNDS = 5, 2
 DEFAULT_BUILD_TYPE = "RelWithDebInfo (-O2 -g)"  # of CMakeLists.txt
 TIME_LIMIT = 60  # seconds for one run
@@ -52,7 +52,10 @@ class Target:
         peer, ratio = results.best(self.peer, self.name), results.advantage(self.peer, self.name)
         if ratio is None:
             return None, ""
-        words = f"{number(weft)} against {number(peer)} {unit}, {portion(ratio)} {LABELS[self.peer]}'s"
+        if results.higher_is_better(self.name):
+            words = f"{number(weft)} against {number(peer)} {unit}, {ratio:.2f} times {LABELS[self.peer]}'s"
+        else:
+            words = f"{number(weft)} against {number(peer)} {unit}, {portion(ratio)} {LABELS[self.peer]}'s"
         return ratio >= self.factor, words
 
 
@@ -116,32 +119,44 @@ class Program:
 
 
 def build_go(folder):
-    if shutil.which("go") is None:
-        say("no go command: the Go twin is left out")
-        return
     env = dict(os.environ, GOTOOLCHAIN="local", GOWORK="off")
-    command = ["go", "build", "-o", str(folder / "go_bench"), "."]
-    result = subprocess.run(command, cwd=ROOT / "bench" / "go", env=env, capture_output=True, text=True)
+    run_build("go", ["go", "build", "-o", str(folder / "go_bench"), "."], env)
+
+
+def build_tokio(folder):
+    target = folder / "tokio"
+    if run_build("tokio", ["cargo", "build", "--release", "--target-dir", str(target)], os.environ):
+        shutil.copy2(target / "release" / "tokio_bench", folder / "tokio_bench")
+
+
+BUILDS = {"go": build_go, "tokio": build_tokio}  # the others are built by make
+
+
+def run_build(peer, command, env):
+    if shutil.which(command[0]) is None:
+        say(f"no {command[0]} command: the {LABELS[peer]} twin is left out")
+        return False
+    result = subprocess.run(command, cwd=ROOT / "bench" / peer, env=env, capture_output=True, text=True)
     if result.returncode != 0:
-        (folder / "go_bench").unlink(missing_ok=True)
-        say(f"the Go twin does not build and is left out:\n{result.stderr.strip()}")
+        say(f"the {LABELS[peer]} twin does not build and is left out:\n{result.stderr.strip()}")
+    return result.returncode == 0
 
 
 def find_programs(folder, peers):
     if not (folder / "weft_bench").exists():
         fail("no weft_bench in the build folder: run make first")
-    if "go" in peers:
-        folder.joinpath("go_bench").unlink(missing_ok=True)
-        build_go(folder)
     found = [Program("weft", folder / "weft_bench")]
     if not found[0].workloads:
         fail("weft_bench -l lists nothing")
     for peer in peers:
         path = folder / f"{peer}_bench"
+        if peer in BUILDS:
+            path.unlink(missing_ok=True)
+            BUILDS[peer](folder)
+        elif not path.exists():
+            say(f"no {peer}_bench in the build folder: it is left out")
         if path.exists():
             found.append(Program(peer, path))
-        elif peer != "go":
-            say(f"no {peer}_bench in the build folder: it is left out")
     return found
 
 
@@ -158,12 +173,16 @@ def list_from_environment(variable, allowed):
 
 def clean_environment():
     """What the programs run with: nothing in it may change their number of processors or their memory policy."""
-    skip = ("WEFT_", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG")
+    skip = ("WEFT_", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "TOKIO_")
     return {name: value for name, value in os.environ.items() if not name.startswith(skip)}
 
 
 class RunFailed(Exception):
     pass
+
+
+class NotPossible(Exception):
+    """The program said why it cannot do this workload here, such as O_DIRECT on a file system without."""
 
 
 def parse(output):
@@ -185,9 +204,12 @@ def run_once(program, workload):
     if result.returncode > 0:
         raise RunFailed(f"ended with status {result.returncode}", result.stderr)
     try:
-        return parse(result.stdout)
+        values = parse(result.stdout)
     except ValueError:
         raise RunFailed("printed something that is no result", result.stdout) from None
+    if not values:
+        raise NotPossible(result.stderr.strip())
+    return values
 
 
 class Results:
@@ -198,6 +220,7 @@ class Results:
         self.units = {}
         self.samples = {}
         self.failures = []  # (label, workload, reason)
+        self.impossible = set()  # (label, workload)
 
     def add(self, label, values):
         for name, (value, unit) in values.items():
@@ -226,7 +249,7 @@ class Results:
 
     def has_given_up(self, label, workload):
         failed = [f for f in self.failures if f[:2] == (label, workload)]
-        return len(failed) >= FAILURES_BEFORE_GIVING_UP
+        return len(failed) >= FAILURES_BEFORE_GIVING_UP or (label, workload) in self.impossible
 
 
 class Progress:
@@ -277,6 +300,10 @@ def run_all(programs, workloads, rounds):
             results.failures.append((program.label, workload, reason))
             progress.clear()
             say(f"{program.label} {workload}: {reason}\n{detail.strip()[-2000:]}")
+        except NotPossible as reason:
+            results.impossible.add((program.label, workload))
+            progress.clear()
+            say(f"{program.label} {workload}: left out: {reason}")
         progress.took(program, workload, time.monotonic() - start)
     progress.clear()
     return results
@@ -314,6 +341,10 @@ def machine_facts(cache, labels):
     }
     if "go" in labels:
         facts["Go"] = first_line(["go", "version"]).replace("go version ", "")
+    if "tokio" in labels:
+        lock = (ROOT / "bench" / "tokio" / "Cargo.lock").read_text()
+        version = first_match(r'^name = "tokio"\nversion = "(.*)"$', lock, "unknown")
+        facts["tokio"] = f"{version}, {first_line(['rustc', '--version'])}"
     return facts
 
 
@@ -341,7 +372,8 @@ def table_rows(results):
         header += [LABELS[peer], f"{LABELS[peer]}:Weft"]
     rows = [header]
     for name, unit in results.units.items():
-        row = [name, unit, pair(results, "weft", name)]
+        more = ", more is better" if results.higher_is_better(name) else ""
+        row = [name, unit + more, pair(results, "weft", name)]
         for peer in peers:
             ratio = results.advantage(peer, name)
             row += [pair(results, peer, name), "-" if ratio is None else f"{ratio:.2f}"]
@@ -448,7 +480,8 @@ def write_docs(results, rounds, facts):
 
 WORKLOAD_NOTES = """\
 `_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU unless they say so. A run takes about a
-second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/` and `bench/pthread/`.
+second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/`, `bench/tokio/`,
+`bench/pthread/` and `bench/bare/` (nothing but the kernel).
 
 - `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
 - `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
@@ -471,6 +504,16 @@ second, warm-up is not counted unless it says cold. The programs are `bench/weft
   kernel stack is not in it. `.wake`: from the release until all are done.
 - `timers_100k`: 100,000 goroutines sleep for random times up to 200 ms, three times over. `.p50`, `.p99`, `.max`: how
   much longer than wanted a sleep was. `.cpu`: processor time of one time over, starting the goroutines included.
+- `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, where no scheduler sees them, while two
+  others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.counted`: what the two
+  came to meanwhile. `.threads`: the most OS threads of the process. tokio: `spawn_blocking` for each sleep.
+- `echo_2p`: 64 TCP connections in the process, a goroutine at each end, 64 bytes to and fro. `.cpu_per_rt`: processor
+  time of a round trip, both ends. Bare: two threads with an epoll each; both ends of a connection are on the same.
+- `http_raw`: a keep-alive server that finds the end of each request and sends a fixed answer, on two Ps, asked by
+  `wrk -t1 -c64 -d5s` on the same CPUs. `.cpu_per_req`: processor time of the server alone. Bare: as for the echo.
+- `files_hot`, `files_direct`: 32 goroutines read 4 KiB at random places of a file of 256 MiB, from the page cache, or
+  from the device with O_DIRECT. `.cpu`: processor time of one read. tokio: `spawn_blocking` for each. Threads: 32 of
+  them. Bare: one thread with 32 requests in an io_uring.
 """.splitlines()
 
 

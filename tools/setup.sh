@@ -4,14 +4,21 @@
 set -eu
 
 missing=""
+wanted=""
 need() { # command package
     command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+want() { # command package: what uses it is left out without it
+    command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
 }
 need_file() { # file package
     [ -e "$1" ] || missing="$missing $2"
 }
-need_header() { # header package
-    need_file "$(find /usr/include "/usr/include/$(uname -m)-linux-gnu" -path "*/$1" 2>/dev/null | head -n 1)" "$2"
+want_file() { # file package
+    [ -e "$1" ] || wanted="$wanted $2"
+}
+want_header() { # header package
+    want_file "$(find /usr/include "/usr/include/$(uname -m)-linux-gnu" -path "*/$1" 2>/dev/null | head -n 1)" "$2"
 }
 
 for purpose in "$@"; do
@@ -21,6 +28,7 @@ for purpose in "$@"; do
         need_file /usr/include/stdio.h libc6-dev
         need make make
         need cmake cmake
+        want_header liburing.h liburing-dev
         ;;
     test)
         need python3 python3
@@ -34,16 +42,20 @@ for purpose in "$@"; do
         need qemu-aarch64 qemu-user
         need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
         need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
-        need_header hiredis/hiredis.h libhiredis-dev
-        need_header postgresql/libpq-fe.h libpq-dev
-        need_header curl/curl.h libcurl4-openssl-dev
-        need redis-server redis-server
-        need redis-cli redis-tools
-        need_file "$(find /usr/lib/postgresql -path '*/bin/initdb' 2>/dev/null | head -n 1)" postgresql
+        want wrk wrk
+        want_header hiredis/hiredis.h libhiredis-dev
+        want_header postgresql/libpq-fe.h libpq-dev
+        want_header curl/curl.h libcurl4-openssl-dev
+        want redis-server redis-server
+        want redis-cli redis-tools
+        want_file "$(find /usr/lib/postgresql -path '*/bin/initdb' 2>/dev/null | head -n 1)" postgresql
         ;;
     bench)
         need python3 python3
         need go golang-go
+        need cargo cargo
+        need wrk wrk
+        want_header liburing.h liburing-dev
         ;;
     *)
         echo "setup: unknown purpose '$purpose'" >&2
@@ -52,16 +64,24 @@ for purpose in "$@"; do
     esac
 done
 
-[ -z "$missing" ] && exit 0
+[ -z "$missing$wanted" ] && exit 0
 
 sudo=""
 [ "$(id -u)" -eq 0 ] || sudo="sudo -n"
 if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$sudo" ] && ! $sudo true 2>/dev/null; }; then
+    [ -z "$wanted" ] || echo "setup: some parts are left out without these packages:$wanted" >&2
+    [ -n "$missing" ] || exit 0
     echo "setup: please install these packages, then run this again:$missing" >&2
     exit 1
 fi
-echo "setup: installing$missing"
+echo "setup: installing$missing$wanted"
 export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -qq
+$sudo apt-get update -qq || [ -z "$missing" ]
+install() {
+    $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
 # shellcheck disable=SC2086
-$sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$missing" ] || install $missing
+for package in $wanted; do
+    install "$package" || echo "setup: some parts are left out without $package" >&2
+done

@@ -46,7 +46,7 @@ VARIANTS = (
     # Stress without optimisation is gcc-O0's, stress with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], ("fault", "test"), 180),
 )
-INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs and posix checks look at
+INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs, examples and posix checks look at
 
 CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
 CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -340,6 +340,10 @@ def check_docs(tally, builds):
     run_script(tally, "docs", [sys.executable, ROOT / "tools" / "check-docs.py", builds[INSTALLED].folder])
 
 
+def check_examples(tally, builds):
+    run_script(tally, "examples", [sys.executable, ROOT / "tests" / "examples" / "run.py", builds[INSTALLED].folder])
+
+
 def check_posix(tally, builds):
     run_script(tally, "posix", [sys.executable, ROOT / "tests" / "posix" / "run.py", builds[INSTALLED].folder])
 
@@ -393,9 +397,9 @@ def fixed_layout():
 
 
 CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "typed": check_typed, "docs": check_docs, "posix": check_posix,
-          "fuzz": check_fuzz}
-NEED_BUILD = ("symbols", "install", "typed", "docs", "posix")
+          "install": check_install, "typed": check_typed, "docs": check_docs, "examples": check_examples,
+          "posix": check_posix, "fuzz": check_fuzz}
+NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix")
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------

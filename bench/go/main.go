@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 // The Go side of the benchmarks: the work of bench/weft_*.c, with the same names and the same output. This file is the
-// program with the bare goroutines, as weft_bench.c; chan.go, tree.go and sync.go do what weft_chan.c and so on do.
+// program with the bare goroutines, as weft_bench.c; chan.go, tree.go, sync.go and io.go do what weft_chan.c and so on do.
 package main
 
 import (
@@ -43,6 +43,11 @@ var workloads = []workload{
 	{"parked_10k", 0, parked, 10_000},
 	{"parked_1m", 0, parked, 1_000_000},
 	{"timers_100k", 0, timers, 100_000},
+	{"blocking", 2, blocking, 0},
+	{"echo_2p", 2, echo, 0},
+	{"http_raw", 2, httpRaw, 0},
+	{"files_hot", 0, files, 0},
+	{"files_direct", 0, files, direct},
 }
 
 func main() {

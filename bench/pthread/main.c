@@ -4,7 +4,7 @@
  * three orders of magnitude more than a goroutine, values are per operation all the same. A workload on one or two
  * processors runs pinned to as many CPUs.
  */
-#include "../harness.h"
+#include "../files.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -227,14 +227,63 @@ static void mutex(const struct workload *w)
     report(w, per_op(mutex_pass, LOCKS), "ns");
 }
 
+/* ---- files: each thread in a loop of pread ---------------------------------------------------------------------- */
+
+static struct {
+    struct pages pages;
+    struct tally tallies[READERS];
+    atomic_bool stop;
+} file;
+
+static void *read_pages(void *arg)
+{
+    struct tally *tally = arg;
+    struct page *page = new_pages(1);
+    uint64_t state = (uint64_t)(tally - file.tallies) + 1;
+    while (!atomic_load_explicit(&file.stop, memory_order_relaxed)) {
+        uint64_t number = next_page(&file.pages, &state);
+        check_page(page, pread(file.pages.fd, page, PAGE_SIZE, (off_t)(number * PAGE_SIZE)), number);
+        count_one(tally);
+    }
+    free(page);
+    return NULL;
+}
+
+static void sleep_ns(int64_t ns)
+{
+    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&t, NULL);
+}
+
+static void files(const struct workload *w)
+{
+    if (!make_pages(w, &file.pages, w->size))
+        return;
+    pthread_t readers[READERS];
+    for (int i = 0; i < READERS; i++)
+        readers[i] = start_thread(read_pages, &file.tallies[i]);
+    struct rates r = measure_rates(file.tallies, READERS, sleep_ns);
+    atomic_store(&file.stop, true);
+    for (int i = 0; i < READERS; i++)
+        join(readers[i]);
+    report_reads(w, r);
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static const struct workload workloads[] = {
-    {"yield_1p", 1, yield, 0},          {"spawn_1p", 1, spawn, 0},
-    {"spawn_2p", 2, spawn, 0},          {"spawnjoin", 0, spawnjoin, 0},
-    {"pingpong_1p", 1, pingpong, 0},    {"pingpong_2p", 2, pingpong, 0},
-    {"mutex_uncontended", 0, mutex, 1}, {"mutex_contended", 2, mutex, 8},
-    {"parked_10k", 0, parked, 10000},   {0},
+    {"yield_1p", 1, yield, 0},
+    {"spawn_1p", 1, spawn, 0},
+    {"spawn_2p", 2, spawn, 0},
+    {"spawnjoin", 0, spawnjoin, 0},
+    {"pingpong_1p", 1, pingpong, 0},
+    {"pingpong_2p", 2, pingpong, 0},
+    {"mutex_uncontended", 0, mutex, 1},
+    {"mutex_contended", 2, mutex, 8},
+    {"parked_10k", 0, parked, 10000},
+    {"files_hot", 0, files, 0},
+    {"files_direct", 0, files, O_DIRECT},
+    {0},
 };
 
 /* Keeps the process on the first n of the CPUs that it may use. */

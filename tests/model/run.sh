@@ -154,6 +154,80 @@ mutex() {
     caught NOT_PASSED_ON -DROUNDS=2 -DCUTS=1
 }
 
+netpoll() {
+    once=-DREADS=1 one="-DRS=1 -DDATA=1"
+    holds -O0 two_readers $once
+    holds -O0 two_readers_that_come_again -DDATA=2 -DPOLLERS=2
+    holds -O0 a_reader_and_the_end -DRS=1 -DREADS=3 -DFINS -DPOLLERS=2
+    holds -O0 two_readers_and_the_end $once -DDATA=2 -DFINS
+    holds -O0 two_readers_one_is_cut $once -DDATA=2 -DCUTS=1
+    holds -O0 a_read_that_fails $once -DDATA=2 -DFAILS=1
+    holds -O0 a_watcher_of_both_sides $once $one -DWATCHES
+    holds -O0 a_watcher_and_a_writer $once $one -DWATCHES -DWRITES
+    holds -O0 a_close $once -DDATA=0 -DCLOSES
+    holds -O1 a_close_and_data $once -DDATA=1 -DCLOSES
+    holds -O0 a_close_behind_our_back -DBACK
+
+    caught NO_READY $once -DDATA=1
+    caught READY_ALONE $once
+    caught NO_PASS $once
+    caught NO_PASS_ON_ERROR -DFAILS=1 -DDATA=1
+    caught CUT_TAKES_EVENT $once -DCUTS=1 -DDATA=1
+    caught EMPTY_FOR_EVER -DRS=1 -DDATA=2
+    caught EPOCH_AFTER_READ -DRS=1 -DDATA=2
+    caught NO_SHUT $one -DFINS
+    caught SHUT_LATE $one -DFINS
+    caught ASK_LATE $one
+    caught WATCHED_LATE $once $one -DWATCHES
+    caught WATCHERS_FIRST $once $one -DWATCHES
+    caught NO_LIFE_ON_EVENT $once -DDATA=2 -DCLOSES
+    caught NO_LIFE_ON_RESUME $once -DDATA=1 -DCLOSES
+    for variant in CALLS_NOT_AWAITED WAITS_LEFT OPEN_LATE OPEN_EARLY; do
+        caught $variant $once -DDATA=0 -DCLOSES
+    done
+    caught NO_DOUBT $once -DBACK
+    caught DOUBT_DROPPED $once -DBACK
+}
+
+poller() {
+    holds -O0 two_threads
+    holds -O0 two_threads_two_ps -DPS=2 -DEVENTS=1 -DFOREIGN=2
+    holds -O0 three_threads_two_ps -DMS=3 -DPS=2 -DEVENTS=1
+    holds -O0 a_blocking_goroutine -DEVENTS=1 -DBLOCKS=1
+    holds -O0 superfluous_threads -DMS=3 -DEVENTS=1 -DFOREIGN=0 -DNOBODYS=1 -DKEEP=1
+    holds -O0 the_end_of_the_run -DEVENTS=1 -DSTOPS
+
+    for variant in NOT_CLEARED FUTEX_ONLY WAKE_UNLOCKED LOOK_UNLOCKED PICKED_POLLS NO_WAKE; do
+        caught $variant -DEVENTS=1
+    done
+    caught EVENTFD_EDGE -DPS=2 -DMS=3 -DEVENTS=0
+    caught CLEARED_OUTSIDE_LOCK -DPS=2 -DEVENTS=0 -DFOREIGN=2
+    caught ROLE_KEPT -DBLOCKS=1
+    caught RELEASE_UNPOLLED -DEVENTS=1 -DBLOCKS=1
+    caught POLLER_LEAVES -DEVENTS=1 -DNOBODYS=1 -DKEEP=1
+}
+
+take() {
+    two_ps="-DPS=2 -DMS=3 -DOPS=1 -DLOOKS=1" stop="-DSTOPS -DOPS=1"
+    holds -O0 one_p -DLOOKS=1
+    holds -O0 a_monitor_that_looks_again -DOPS=1
+    holds -O1 two_ps $two_ps -DGS=0
+    holds -O0 the_end_of_the_run $stop -DLOOKS=1
+
+    for variant in NO_MEMBARRIER GATE_LATE BLOCKED_LATE REGION_UNMARKED MARKED_EARLY GATE_NOT_LOOKED_AT TAKE_UNLOCKED \
+        LOST_LATE; do
+        caught $variant -DLOOKS=1
+    done
+    caught LOST_STAYS -DGS=0
+    caught RETAKE_WITHOUT_SWAP -DOPS=1 -DGS=0
+    caught BACK_WITHOUT_SWAP -DOPS=1 -DGS=0
+    caught HOLDER_NOT_LOOKED_AT $two_ps
+    caught BLOCKED_TAKEN_UNLOCKED
+    for variant in NO_FENCE_AT_GATE STOP_UNSEEN BLOCKED_P_STAYS LEFT_UNLOOKED_AT LEFT_UNFENCED LEFT_UNSEEN; do
+        caught $variant $stop -DLOOKS=0
+    done
+}
+
 # lane FUNCTION...: one after the other, in a folder of their own
 lane() {
     mkdir "$dir/$1" && cd "$dir/$1" || exit 1
@@ -163,9 +237,9 @@ lane() {
     done >"$dir/$1.lines"
 }
 
-(lane wake runs mutex) &
+(lane wake runs mutex take) &
 lanes=$!
-(lane wait_ wg) &
+(lane wait_ wg netpoll poller) &
 lanes="$lanes $!"
 wait
 lanes=
