@@ -12,7 +12,7 @@
 
 enum {
     PROCS = 2,
-    SPARE_THREADS = 10,      /* the monitor, and those that blocked for a moment */
+    SPARE_THREADS = 20,      /* the monitor, and those that blocked for a moment */
     CLIENT_STACK = 256 << 10 /* libraries keep buffers on it */
 };
 

@@ -31,7 +31,7 @@ struct pair {
     char data[64]; /* for the kind */
 };
 
-enum { PAIRS = 40, SPARE_THREADS = 10 };
+enum { PAIRS = 40, SPARE_THREADS = 20 };
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
