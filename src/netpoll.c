@@ -55,6 +55,7 @@ static struct {
 
     struct w_spin doubt_lock;
     _Atomic int64_t doubt_at;   /* when to look at them; written under doubt_lock */
+    _Atomic int64_t settled_at; /* when an M last looked at them before it slept */
     struct doubt doubt[DOUBTS]; /* doubt_lock */
     _Atomic uint32_t doubts;    /* written under doubt_lock */
 } poller = {.epfd = -1, .doubt_at = WEFT_NEVER};
@@ -270,11 +271,15 @@ static void look_at_doubts(bool all)
         prove(due[i].fd);
 }
 
-/* A few: of many, most will have had an event by the time that we would be woken. */
+/* A few: of many, most will have had an event by the time that we would be woken. Not again and again: a descriptor that the
+ * kernel calls ready though the call says "not now" (a datagram for somebody whose queue is full) would keep us awake. */
 void w_poll_settle(void)
 {
-    if (ld_relaxed(&poller.doubts) <= SETTLE)
-        look_at_doubts(true);
+    uint32_t n = ld_relaxed(&poller.doubts);
+    if (n == 0 || n > SETTLE || w_now() - ld_relaxed(&poller.settled_at) < PROVE_AFTER)
+        return;
+    st_relaxed(&poller.settled_at, w_now()); /* relaxed: whoever else settles */
+    look_at_doubts(true);
 }
 
 int64_t w_poll_doubt_at(void)
