@@ -17,6 +17,8 @@
 #include "netpoll.h"
 #include "sys_io.h"
 
+enum { IN_VAIN = 16 };
+
 /* What is left of a vector of buffers. */
 struct span {
     const struct iovec *iov;
@@ -189,14 +191,26 @@ static struct w_file_call file_call(struct io *io)
     return call;
 }
 
-/* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). */
+/* Where the kernel does not tell when it is worth another try. */
+static long nap(struct io *io, int64_t ns)
+{
+    w_use_end(&io->use);
+    w_call_end(io->g);
+    int cut = weft_sleep(ns);
+    io->g = w_call_begin();
+    int r = w_use_resume(&io->use);
+    return r != 0 ? r : cut;
+}
+
+/* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). Events that are in vain again and
+ * again (a datagram for one whose queue is full makes one itself, each time that it is refused) are not worth listening to. */
 static long try_or_wait(struct io *io, try_fn *try, bool try_first)
 {
-    for (;; try_first = true) {
+    for (uint32_t in_vain = 0;; in_vain++, try_first = true) {
         long r = try_first ? attempt(io, try) : -EAGAIN;
         if (likely(r != -EAGAIN) || io->flags & MSG_DONTWAIT)
             return r;
-        r = w_use_wait(&io->use, io->g, io->side, &io->before);
+        r = in_vain < IN_VAIN ? w_use_wait(&io->use, io->g, io->side, &io->before) : nap(io, WEFT_MSEC);
         io->waited = true;
         if (r < 0)
             return r;
@@ -537,13 +551,9 @@ static long connect_later(struct io *io)
 {
     long r = -EAGAIN;
     for (int64_t ns = 50 * WEFT_USEC; r == -EAGAIN; ns = ns < 10 * WEFT_MSEC ? 2 * ns : ns) {
-        w_use_end(&io->use);
-        w_call_end(io->g);
-        int cut = weft_sleep(ns);
-        io->g = w_call_begin();
-        r = w_use_resume(&io->use);
+        r = nap(io, ns);
         if (r == 0)
-            r = cut != 0 ? cut : attempt(io, try_connect);
+            r = attempt(io, try_connect);
     }
     return r;
 }
