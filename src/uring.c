@@ -184,11 +184,12 @@ uint32_t w_uring_complete(struct w_claimed *c)
 {
     struct io_uring_cqe *cqe;
     uint32_t n = 0, head;
-    if (ld_acquire(&uring.state) != THERE || ld_acquire(&uring.under_way) == 0) /* [UR-1] [UR-2] */
+    if (ld_acquire(&uring.state) != THERE || ld_relaxed(&uring.under_way) == 0) /* [UR-1] */
         return 0;
     w_spin_lock(&uring.completing);
     io_uring_for_each_cqe(&uring.ring, head, cqe)
     {
+        (void)ld_acquire(&uring.under_way); /* [UR-2] for each: it was put in before it could end */
         w_claimed_add(c, io_uring_cqe_get_data(cqe), cqe->res);
         n++;
     }
