@@ -100,9 +100,11 @@ static ssize_t ask_parked(struct question *q)
     struct watch w;
     ssize_t r = watch_begin(&w, q);
     while (r == 0) {
-        r = watch_wait(&w);
-        if (r >= 0 || r == -EBADF)
-            r = q->ask(q);
+        ssize_t told = watch_wait(&w);
+        r = told >= 0 || told == -EBADF ? q->ask(q) : told;
+        if (told > 0 && r == 0)
+            r = weft_sleep(
+                WEFT_MSEC); /* of something that the question is not about: select does not ask for a hang-up */
     }
     watch_end(&w);
     return r;

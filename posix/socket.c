@@ -2,9 +2,8 @@
 /*
  * accept, connect, close.
  *
- * weft_accept and weft_connect make descriptors non-blocking, which a library must not see. A listener that stays blocking
- * cannot be asked for a connection without waiting; so whoever is told that there is one makes sure under a lock that no
- * other goroutine has taken it. If another process has, the thread waits in the kernel, in a region.
+ * weft_accept and weft_connect make descriptors non-blocking, which a library must not see. A listener that is blocking cannot be
+ * asked for a connection without waiting; so its mode is changed for a moment, by one goroutine at a time.
  */
 #include "shim.h"
 #include <errno.h>
@@ -24,8 +23,10 @@ static int take(int fd, struct sockaddr *address, socklen_t *length, int flags)
     int r = weft_lock(taker);
     if (r != 0)
         return r;
-    r = W_RESULT(W_REAL(poll)(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0));
-    r = r == 0 ? -EAGAIN : W_RESULT(W_IN_REGION(W_REAL(accept4)(fd, address, length, flags)));
+    int mode = W_RESULT(fcntl(fd, F_GETFL));
+    W_RESULT(fcntl(fd, F_SETFL, mode | O_NONBLOCK));
+    r = W_RESULT(W_REAL(accept4)(fd, address, length, flags));
+    W_RESULT(fcntl(fd, F_SETFL, mode));
     weft_unlock(taker);
     return r;
 }
@@ -69,7 +70,8 @@ static int connect_parked(int fd, const struct sockaddr *address, socklen_t leng
     W_RESULT(fcntl(fd, F_SETFL, mode | O_NONBLOCK));
     int r = address->sa_family == AF_UNIX ? W_RESULT(W_REAL(connect)(fd, address, length))
                                           : weft_connect(fd, address, length);
-    W_RESULT(fcntl(fd, F_SETFL, mode));
+    if (r != -EBADF) /* else it may be somebody else's by now */
+        W_RESULT(fcntl(fd, F_SETFL, mode));
     return r;
 }
 

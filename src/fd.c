@@ -76,12 +76,13 @@ void w_fds_done(void)
 
 /* ---- uses ------------------------------------------------------------------------------------------------------- */
 
-/* One step of waiting, the i-th from 0 on, for another call; inside the runtime, holding nothing. */
-static void stand_aside(uint32_t i)
+/* One step of waiting, the i-th from 0 on, for another call; inside the runtime, holding nothing. false: in vain, the run has
+ * ended around a foreign thread, and those whom it waits for are gone. */
+static bool stand_aside(uint32_t i)
 {
     if (w_m() == NULL) {
         w_back_off(i);
-        return;
+        return w_up();
     }
     w_leave();
     if (i < YIELDS) {
@@ -92,6 +93,7 @@ static void stand_aside(uint32_t i)
         weft_unshield();
     }
     w_enter();
+    return true;
 }
 
 /* -EAGAIN: the number is just being given back to the kernel: the use is of the life that begins then. */
@@ -131,7 +133,8 @@ int w_use_begin(struct w_use *u, int fd)
     if (unlikely(r != 0))
         return r;
     for (uint32_t i = 0; (r = count_in(u, i == 0)) == -EAGAIN; i++)
-        stand_aside(i);
+        if (!stand_aside(i))
+            return failed(u, -EPERM);
     return likely(r == 0) ? 0 : failed(u, r);
 }
 
@@ -187,7 +190,8 @@ static int begin_life(struct w_fd *d, uint64_t flags)
 {
     int r;
     for (uint32_t i = 0; (r = next_life(d, flags)) == -EAGAIN; i++)
-        stand_aside(i);
+        if (!stand_aside(i))
+            return -EBADF;
     return r;
 }
 
@@ -209,6 +213,22 @@ void w_fd_fresh(int fd)
         forget(d);
 }
 
+/* It may wait: for data that lingers, for a file system. EINTR: the number is free all the same. */
+static int close_in_kernel(int fd)
+{
+    bool ours = w_m() != NULL;
+    if (ours) {
+        w_leave();
+        weft_block_enter();
+    }
+    int r = (int)w_sys_close(fd);
+    if (ours) {
+        weft_block_leave();
+        w_enter();
+    }
+    return r == -EINTR ? 0 : r;
+}
+
 /* Calls under way wait for nothing, except for a file; but their goroutines may have to wait for a P. */
 static int close_known(struct w_fd *d, int fd)
 {
@@ -216,13 +236,13 @@ static int close_known(struct w_fd *d, int fd)
     if (r != 0)
         return r;
     w_poll_end_waits(d, -EBADF);
-    for (uint32_t i = 0; w_fd_in_use(d); i++)
-        stand_aside(i);
+    for (uint32_t i = 0; w_fd_in_use(d) && stand_aside(i); i++)
+        ;
     if (ld_relaxed(&d->asked) != 0)
         w_poll_dismiss(fd);
     forget(d);
     atomic_fetch_or_explicit(&d->use, IN_KERNEL, memory_order_release); /* [FD-2] */
-    r = (int)w_sys_close(fd);
+    r = close_in_kernel(fd);
     atomic_fetch_and_explicit(&d->use, ~(CLOSING | IN_KERNEL), memory_order_release); /* [FD-2] */
     return r;
 }
@@ -231,7 +251,7 @@ int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
     struct w_fd *d = find_known(fd);
-    int r = d != NULL ? close_known(d, fd) : (int)w_sys_close(fd);
+    int r = d != NULL ? close_known(d, fd) : close_in_kernel(fd);
     w_call_end(g);
     return r;
 }

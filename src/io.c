@@ -194,23 +194,31 @@ static struct w_file_call file_call(struct io *io)
 /* Where the kernel does not tell when it is worth another try. */
 static long nap(struct io *io, int64_t ns)
 {
+    bool ours = !(io->g->flags & W_G_FOREIGN); /* a foreign thread stays counted: the run may end meanwhile */
     w_use_end(&io->use);
-    w_call_end(io->g);
+    if (ours)
+        w_leave();
     int cut = weft_sleep(ns);
-    io->g = w_call_begin();
+    if (ours)
+        w_enter();
     int r = w_use_resume(&io->use);
     return r != 0 ? r : cut;
 }
 
 /* Until it succeeds or fails, or the scope ends. Returns with the use perhaps over (-EBADF). Events that are in vain again and
- * again (a datagram for one whose queue is full makes one itself, each time that it is refused) are not worth listening to. */
+ * again (a datagram for one whose queue is full makes one itself, each time that it is refused) are worth a nap in between. */
 static long try_or_wait(struct io *io, try_fn *try, bool try_first)
 {
     for (uint32_t in_vain = 0;; in_vain++, try_first = true) {
         long r = try_first ? attempt(io, try) : -EAGAIN;
         if (likely(r != -EAGAIN) || io->flags & MSG_DONTWAIT)
             return r;
-        r = in_vain < IN_VAIN ? w_use_wait(&io->use, io->g, io->side, &io->before) : nap(io, WEFT_MSEC);
+        if (in_vain == IN_VAIN) {
+            in_vain = IN_VAIN - 2;
+            r = nap(io, WEFT_MSEC);
+        } else {
+            r = w_use_wait(&io->use, io->g, io->side, &io->before);
+        }
         io->waited = true;
         if (r < 0)
             return r;
@@ -442,7 +450,7 @@ ssize_t weft_recvmsg(int fd, struct msghdr *message, int flags)
         r = w_use_wait(&io.use, io.g, io.side, &io.before);
         io.waited = true;
     }
-    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && w_sys_is_stream(fd))
+    if (r > 0 && flags & MSG_WAITALL && !(flags & MSG_PEEK) && asked.msg_controllen == 0 && w_sys_is_stream(fd))
         r = recv_rest(&io, r);
     return end(&io, r);
 }
@@ -579,6 +587,13 @@ static long try_ready(struct io *io)
     return w_sys_ready(io->fd, io->flags);
 }
 
+/* NP4: before we ask. */
+static void watch(struct w_fd *d)
+{
+    st_relaxed(&d->watched, true);
+    w_fence_seq(); /* [NP-4] poll() without a time takes no lock */
+}
+
 int weft_wait_fd(int fd, int events)
 {
     struct io io = {.fd = fd, .flags = events & (POLLIN | POLLPRI | POLLOUT | POLLRDHUP)};
@@ -591,7 +606,7 @@ int weft_wait_fd(int fd, int events)
         sides |= W_SIDE_BIT(W_SIDE_WRITE);
     long r = begin(&io);
     if (r == 0)
-        st_relaxed(&io.use.d->watched, true); /* NP4: before we ask */
+        watch(io.use.d);
     while (r == 0 && (r = attempt(&io, try_ready)) == 0) {
         r = w_use_watch(&io.use, io.g, sides, &io.before);
         if (r > 0)

@@ -7,11 +7,11 @@
  * is awake. Ms are made when a P has work and no M sleeps; those that are idle beyond a few end after a while.
  *
  * The keeper is the idle M that sleeps only until the first timer is due, and then takes an idle P by itself. Every M that
- * goes idle looks whether a timer is due before the keeper wakes up, and then is the keeper itself; it is the last of the
- * idle ones to be woken for anything else. A timer that comes later belongs to a P that is held, whose M looks at it.
+ * goes idle looks whether a timer is due before the keeper wakes up, and then is the keeper itself; it is the last but
+ * one of the idle ones to be woken for anything else. A timer that comes later belongs to a P that is held, whose M looks at it.
  *
  * The poller is the idle M that sleeps in the netpoller instead of on its futex, if this run polls at all. It is woken through
- * that, and is the last but one to be woken for anything else. It may be the keeper as well.
+ * that, and is the last to be woken for anything else. It may be the keeper as well.
  *
  * Pinned: when a pinned goroutine parks, its M gives its P away and sleeps. Whoever finds the goroutine in a queue hands
  * over his own P to that M and sleeps in turn: two thread switches, as in Go.

@@ -105,7 +105,7 @@ static int ask(const struct w_address *a, struct targets *t)
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     int eai = getaddrinfo(name, service, &hints, &list); /* perhaps our own around it, which may change the thread */
     if (eai != 0)
-        return eai == EAI_SYSTEM ? -*w_errno_location() : error_of(eai);
+        return eai == EAI_SYSTEM && *w_errno_location() > 0 ? -*w_errno_location() : error_of(eai);
     for (const struct addrinfo *ai = list; ai != NULL; ai = ai->ai_next)
         add_target(t, ai);
     freeaddrinfo(list);

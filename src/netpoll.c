@@ -19,7 +19,8 @@
  * prove before each wait costs 230 ns, and all Ps meet in the kernel at the lock of the one epoll.)
  *
  * Who polls: an M that searches, before it steals; every P each 61st pick, if nobody has for a while; one idle M, which
- * sleeps in epoll_wait instead of on its futex (m.c); and the monitor, if nobody has for a millisecond.
+ * sleeps in epoll_wait instead of on its futex (m.c); and the monitor, if nobody has for a millisecond (for ten, if that one
+ * sleeps there and may be waiting for a core).
  *
  * Invariants, each side's under its guard:
  *   NP1  whoever waits there is of the present life, and has tried in the present epoch, or need not (NP3)
@@ -34,7 +35,8 @@
 
 enum {
     EVENTS = 128, /* taken at once */
-    DOUBTS = 1024,
+    DOUBTS = 4096,
+    DOUBTS_PER_MS = 64, /* looked at on the average: 64 take some 3 us */
     SETTLE = 4,
     INTERNAL = 1 << 30, /* in an event's data: not a number, but an internal descriptor */
 };
@@ -265,7 +267,8 @@ static void look_at_doubts(bool all)
         return;
     w_spin_lock(&poller.doubt_lock);
     uint32_t n = sort_doubts_locked(due, sizeof due / sizeof *due, all);
-    st_relaxed(&poller.doubt_at, ld_relaxed(&poller.doubts) > 0 ? w_now() + PROVE_AFTER : WEFT_NEVER);
+    uint32_t left = ld_relaxed(&poller.doubts);
+    st_relaxed(&poller.doubt_at, left > 0 ? w_now() + PROVE_AFTER * (1 + left / DOUBTS_PER_MS) : WEFT_NEVER);
     w_spin_unlock(&poller.doubt_lock);
     for (uint32_t i = 0; i < n; i++)
         prove(due[i].fd);
@@ -311,26 +314,24 @@ static void take_events(const struct epoll_event *e, struct w_claimed *c)
         take_event(d, &d->read, life, over || e->events & EPOLLRDHUP, c);
     if (e->events & EPOLLOUT || over)
         take_event(d, &d->write, life, over != 0, c);
-    if (unlikely(ld_relaxed(&d->watched))) /* relaxed: NP4, by the kernel's locks */
+    if (unlikely(ld_acquire(&d->watched))) /* [NP-4] NP4 */
         wake(&d->watchers, true, 0, c);
 }
 
-/* How many events there were. */
-static long harvest(int64_t ns, struct w_claimed *c)
+static void harvest(int64_t ns, struct w_claimed *c)
 {
     struct epoll_event events[EVENTS];
     long n = w_sys_epoll_wait(ld_relaxed(&poller.epfd), events, EVENTS, ns);
     st_relaxed(&poller.last, w_now());
     for (long i = 0; i < n; i++)
         take_events(&events[i], c);
-    return n;
 }
 
-uint32_t w_poll(void)
+bool w_poll(void)
 {
     struct w_claimed c = {0};
     if (!w_poll_used())
-        return 0;
+        return false;
     w_uring_submit();
     look_at_doubts(false);
     harvest(0, &c);
@@ -389,18 +390,18 @@ void w_poll_count(int change)
 {
     struct w_m *m = w_m();
     if (m != NULL)
-        st_relaxed(&m->p->io_waits, ld_relaxed(&m->p->io_waits) + change); /* relaxed: the holder's own */
+        st_relaxed(&m->p->io_waits, ld_relaxed(&m->p->io_waits) + (uint32_t)change); /* relaxed: the holder's own */
     else
         add_relaxed(&poller.foreign, change);
 }
 
 bool w_poll_waited_for(void)
 {
-    int32_t sum = 0;
+    uint32_t sum = 0;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
         sum += ld_relaxed(&w_sched.ps[i]->io_waits);
-    return sum > 0;
+    return (int32_t)sum > 0;
 }
 
 bool w_poll_wanted(void)

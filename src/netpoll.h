@@ -28,8 +28,8 @@ void w_poll_prepare(void); /* descriptors are used in this run */
 void w_poll_end_waits(struct w_fd *d, int result);
 void w_poll_dismiss(int fd); /* takes it out of epoll */
 
-/* Makes those runnable whose descriptors or files are ready, without waiting. How many. */
-uint32_t w_poll(void);
+/* Makes those runnable whose descriptors or files are ready, without waiting. false: there were none. */
+bool w_poll(void);
 
 /* Sleeps until something is ready, or ns have passed (negative: without limit), or it is interrupted. */
 void w_poll_sleep(int64_t ns, struct w_claimed *c);

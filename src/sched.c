@@ -537,6 +537,12 @@ static struct w_g *poll_here(struct w_p *p)
     return w_poll() ? pick_own(p) : NULL;
 }
 
+/* Others have work to share, or this P is to be given up. */
+static bool wanted_elsewhere(struct w_p *p)
+{
+    return work_to_share() || ld_relaxed(&w_sched.stopping) || ld_relaxed(&p->attn) & W_ATTN_RETIRE;
+}
+
 /* An M that polls waits a little before it goes to sleep, if that was worth it lately: the next message is often nearer than the
  * 15 to 40 us that it takes to wake a thread. Whoever else wants the core gets it. */
 static struct w_g *linger(struct w_p *p)
@@ -549,7 +555,7 @@ static struct w_g *linger(struct w_p *p)
         sched_yield();
         if ((g = poll_here(p)) == NULL)
             g = pick_here(p);
-    } while (g == NULL && w_now() < end);
+    } while (g == NULL && w_now() < end && !wanted_elsewhere(p));
     p->linger_hope += g == NULL ? -2 : p->linger_hope < LINGER_HOPE;
     if (p->linger_hope < 0)
         p->linger_hope = 0;

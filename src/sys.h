@@ -3,7 +3,7 @@
  * The system calls of the runtime, as functions that return zero or more, or a negative errno. Those that libweft_posix.so
  * stands before go past libc's functions, which would come back here.
  *
- * This is the only file in which `errno` is read, and always beside the call that set it: glibc declares its locator
+ * Errno is read through w_errno_location alone, beside the call that set it: glibc declares its locator
  * `const`, so a compiler keeps its address across a switch after which the goroutine may be on another thread.
  */
 #ifndef W_SYS_H

@@ -212,7 +212,7 @@ static bool look_at_timers(struct look *l)
     return next != WEFT_NEVER;
 }
 
-/* While an M sleeps in the poller nothing is due. An M that is woken here and finds nothing goes to sleep there. */
+/* While an M sleeps in the poller little is due. An M that is woken here and finds nothing goes to sleep there. */
 static void look_at_descriptors(struct look *l)
 {
     if (!w_poll_wanted())
@@ -222,7 +222,7 @@ static void look_at_descriptors(struct look *l)
     if (!w_poll_due(W_ATTENTIVE))
         return;
     w_poll();
-    if (ld_relaxed(&w_sched.idle_p_count) > 0)
+    if (l->unattended && ld_relaxed(&w_sched.idle_p_count) > 0)
         w_wake_one();
 }
 

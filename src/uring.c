@@ -144,7 +144,8 @@ static void fill(struct io_uring_sqe *sqe, const struct w_file_call *c)
 static void after_put(struct w_m *m, struct w_g *prev, void *arg)
 {
     (void)prev, (void)arg;
-    bool more = m->g == NULL || (m->p->ring_batch > 0 && --m->p->ring_batch > 0);
+    bool polls = m->g == NULL && m->pinned_g == NULL && m->picked == NULL && ld_relaxed(&w_sched.globq.len) == 0;
+    bool more = polls || (m->p->ring_batch > 0 && --m->p->ring_batch > 0);
     if (!more || ld_relaxed(&uring.pending) >= SUBMIT_AT)
         submit_locked();
     w_spin_unlock(&uring.submitting);
@@ -153,10 +154,11 @@ static void after_put(struct w_m *m, struct w_g *prev, void *arg)
 long w_uring_do(struct w_g *g, const struct w_file_call *call)
 {
     struct ring_wait self;
-    if (g->flags & W_G_FOREIGN || !there() || ld_relaxed(&uring.under_way) >= uring.ring.cq.ring_entries)
+    if (g->flags & W_G_FOREIGN || !there())
         return -ENOSYS;
     w_spin_lock(&uring.submitting);
-    struct io_uring_sqe *sqe = get_sqe_locked();
+    bool room = ld_relaxed(&uring.under_way) < uring.ring.cq.ring_entries; /* it is raised under this lock */
+    struct io_uring_sqe *sqe = room ? get_sqe_locked() : NULL;
     if (sqe == NULL) {
         w_spin_unlock(&uring.submitting);
         return -ENOSYS;

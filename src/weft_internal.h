@@ -156,8 +156,8 @@ struct w_m {
     _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
     bool gave_away;                  /* in a blocking region: it gave its P away at once; owner M */
     _Atomic bool preempt;            /* asked to let others run; atomic: monitor sets, M clears */
-    bool lost;                       /* it blocked without a word, and its P was taken (block.c); w_sched.lock */
-    bool abandoned;                  /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
+    bool lost;      /* it blocked without a word, and its P was taken (block.c); w_sched.lock, then owner M */
+    bool abandoned; /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
 
     struct w_p *next_p;              /* handed over with a wake-up; w_sched.lock, then owner M */
     bool next_spinning;              /* likewise: counted as spinning by the waker */
@@ -234,7 +234,7 @@ struct w_p {
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
     struct w_m *still_m; /* it has not switched since the last look, while others waited */
-    int64_t still_cpu;   /* the processor time of its thread at the last look; -1: not looked at yet */
+    int64_t still_cpu;   /* the processor time of its thread at the last look */
 
     _Atomic(const struct w_bias *)
         inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
@@ -243,7 +243,7 @@ struct w_p {
     int32_t linger_hope;   /* how often an M found something here just before it would have slept (sched.c); holder */
     uint32_t linger_skips; /* holder */
     uint32_t ring_batch; /* file calls that ended and were put here together, less those made since (uring.c); holder */
-    _Atomic int32_t
+    _Atomic uint32_t
         io_waits; /* begun less ended here: of all Ps together, goroutines that wait for descriptors; holder */
     struct w_timers timers; /* what is to happen at a time (timer.c) */
 
