@@ -161,12 +161,13 @@ struct blocked {
 static void block_so(void *arg)
 {
     struct blocked *b = arg;
-    if (b->pinned)
+    bool pinned = b->pinned;
+    if (pinned)
         weft_pin();
     b->about_to = 1;
     b->way->block();
-    b->back = 1;
-    if (b->pinned)
+    b->back = 1; /* b may be gone from here on */
+    if (pinned)
         weft_unpin();
 }
 
