@@ -58,12 +58,6 @@ static struct w_fd *find_or_make(int fd)
     return w_fd_find(fd);
 }
 
-/* NULL: nothing is, or no run is up, and a foreign thread asks. */
-static struct w_fd *find_known(int fd)
-{
-    return w_m() != NULL || w_up() ? w_fd_find(fd) : NULL;
-}
-
 void w_fds_done(void)
 {
     for (uint32_t i = 0; i < CHUNKS; i++) {
@@ -208,7 +202,7 @@ static void forget(struct w_fd *d)
 
 void w_fd_fresh(int fd)
 {
-    struct w_fd *d = find_known(fd);
+    struct w_fd *d = w_m() != NULL || w_up() ? w_fd_find(fd) : NULL; /* a foreign thread may ask when no run is up */
     if (d != NULL && begin_life(d, 0) == 0)
         forget(d);
 }
@@ -247,10 +241,12 @@ static int close_known(struct w_fd *d, int fd)
     return r;
 }
 
+/* Also of a number that nobody has used so far: somebody may begin to just now. */
 int weft_close_fd(int fd)
 {
     struct w_g *g = w_call_begin();
-    struct w_fd *d = find_known(fd);
+    bool counted = fd >= 0 && fd < CHUNK * CHUNKS && (w_m() != NULL || w_up());
+    struct w_fd *d = counted ? find_or_make(fd) : NULL;
     int r = d != NULL ? close_known(d, fd) : close_in_kernel(fd);
     w_call_end(g);
     return r;
