@@ -32,11 +32,16 @@ static inline int socket_of(int family, int type)
     return fd;
 }
 
+/* On one of 200 addresses of the loopback in turn: connections that were closed keep their ports for a minute, and a test that
+ * is run again and again would run out of them. */
 static inline int listen_at(struct sockaddr_in *at, int backlog)
 {
+    static _Atomic uint32_t turn;
     int fd = socket_of(AF_INET, SOCK_STREAM);
     socklen_t n = sizeof *at;
     *at = loopback();
+    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK + ((uint32_t)getpid() + turn++) % 200);
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
     CHECK_EQ(bind(fd, (struct sockaddr *)at, n), 0);
     CHECK_EQ(listen(fd, backlog), 0);
     CHECK_EQ(getsockname(fd, (struct sockaddr *)at, &n), 0);
