@@ -10,10 +10,10 @@
  *   - gives memory back, joins threads that ended, retries threads that could not be made.
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to CROWDED    while goroutines wait for a P that is held: its thread may block without a word,
+ *   to BUSY       while a P is busy: its thread may block without a word,
  *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers or
  *                 descriptors that are waited for,
- *   to MAX_DELAY  while all Ps are busy, or a thread is wanted that could not be made,
+ *   to MAX_DELAY  while all threads with a P sleep in the kernel, or one is wanted that could not be made,
  *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
  */
 #include "netpoll.h"
@@ -25,7 +25,8 @@
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
-static const int64_t CROWDED = 400 * WEFT_USEC; /* two more looks, 50 us apart, and it is found: within a millisecond */
+static const int64_t BUSY = 400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond */
+static const int64_t FOUND_LATELY = WEFT_SEC; /* where one has blocked so, others will: twice as often */
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
 static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
@@ -35,7 +36,7 @@ enum { NO_DEFER = 256 };
 struct look {
     int64_t now;
     bool watch;      /* something may need us very soon */
-    bool crowded;    /* goroutines wait for a P, whose thread may block without a word */
+    bool busy;       /* a thread with a P runs, and may block without a word at any time */
     bool events;     /* timers, or descriptors that are waited for */
     bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
 };
@@ -90,24 +91,27 @@ char w_thread_state(pid_t tid)
     return end != NULL && end[1] == ' ' ? end[2] : '?';
 }
 
-/* Others wait, and the P has not switched: does its thread run at all? Two looks at its clock, then the kernel's word. */
+/* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
-    bool wanted = m != NULL && others_wait(p);
-    l->crowded |= wanted;
-    if (switched || !wanted || ld_relaxed(&m->in_runtime)) {
+    bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
+    l->busy |= wanted || switched || inside;
+    if (switched || m == NULL || inside) {
         p->still_m = NULL;
         return;
     }
     int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->still_cpu : -1;
     p->still_m = m;
     p->still_cpu = cpu;
-    if (before >= 0 && cpu != before)
-        return; /* it computes */
+    l->busy |= cpu != before;
+    if ((before >= 0 && cpu != before) || !wanted)
+        return; /* it computes, or nobody minds */
     l->watch = true;
     char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
-    if (state != 'R' && w_p_take(p, m)) /* '?': no descriptor was left to ask with. Wrong, it does no harm */
+    if (state != 'R' && w_p_take(p, m)) { /* '?': no descriptor was left to ask with. Wrong, it does no harm */
         p->still_m = NULL;
+        w_sched.found_at = l->now;
+    }
 }
 
 static void ask_to_yield(struct w_m *m)
@@ -270,8 +274,8 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
     bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
-    if (l->crowded && !idle)
-        return CROWDED;
+    if (l->busy && !idle)
+        return l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY;
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
