@@ -46,11 +46,8 @@
 enum {
     FAIR_TURN = 61,  /* Go's: a prime, so that it does not fall in step with anything */
     FRESH_TURN = 16, /* every so many picks, if others are there all the time, one that never ran */
-    LINGER_HOPE = 8,
-    LINGER_RETRY = 16, /* while there is no hope, every so many times all the same */
 };
 
-static const int64_t LINGER = 30 * WEFT_USEC;
 static const int64_t POLL_GAP = 100 * WEFT_USEC; /* descriptors wait that long for a P that has other things to run */
 
 struct w_sched w_sched;
@@ -70,22 +67,13 @@ uint32_t w_p_work(struct w_p *p)
 }
 
 /* The global queue first: what has left it when we look is in a ring that we look at afterwards. */
-static bool work_to_share(void)
+bool w_work_to_share(void)
 {
     if (ld_acquire(&w_sched.globq.len) > 0) /* [GQ-1] */
         return true;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++)
         if (shared_work(w_sched.ps[i]) > 0)
-            return true;
-    return false;
-}
-
-static bool lone_work(void)
-{
-    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
-    for (uint32_t i = 0; i < n; i++)
-        if (ld_relaxed(&w_sched.ps[i]->slot) != NULL)
             return true;
     return false;
 }
@@ -111,7 +99,7 @@ void w_wake_one(void)
 void w_look_again(void)
 {
     w_fence_seq(); /* [WK-1] */
-    if (ld_relaxed(&w_sched.idle_p_count) > 0 && ld_relaxed(&w_sched.spinning) == 0 && work_to_share())
+    if (ld_relaxed(&w_sched.idle_p_count) > 0 && ld_relaxed(&w_sched.spinning) == 0 && w_work_to_share())
         w_wake_one();
 }
 
@@ -156,7 +144,7 @@ static void put(struct w_p *p, struct w_g *g)
         overflow(p, g);
 }
 
-static void share(struct w_p *p, struct w_g *g, enum w_kind kind)
+void w_share(struct w_p *p, struct w_g *g, enum w_kind kind)
 {
     if (kind != W_FRESH)
         put(p, g);
@@ -183,7 +171,7 @@ void w_expose(struct w_p *p)
 {
     struct w_g *g = empty_slot(p);
     if (g != NULL)
-        share(p, g, p->slot_kind);
+        w_share(p, g, p->slot_kind);
 }
 
 /* Is the new one to run before the one in the slot? S1 to S3. */
@@ -199,13 +187,13 @@ static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
         if (likely(w_sched.hiding) && (kind == W_HANDOFF || w_runq_len(&p->runq) == 0))
             fill_slot(p, g, kind);
         else
-            share(p, g, kind);
+            w_share(p, g, kind);
     } else if (goes_first(kind, p->slot_kind)) {
         enum w_kind old_kind = p->slot_kind;
         fill_slot(p, g, kind);
-        share(p, old, old_kind);
+        w_share(p, old, old_kind);
     } else {
-        share(p, g, kind);
+        w_share(p, g, kind);
     }
 }
 
@@ -420,13 +408,13 @@ struct w_g *w_pick(struct w_p *p)
 }
 
 /* For one that holds nothing. NULL: this P has none. */
-static __attribute__((noinline)) struct w_g *pick_own(struct w_p *p)
+__attribute__((noinline)) struct w_g *w_pick_own(struct w_p *p)
 {
     return pick(p, false);
 }
 
 /* The turn that w_pick left to w_find because events are due. */
-static struct w_g *events_turn(struct w_p *p)
+struct w_g *w_events_turn(struct w_p *p)
 {
     if (p->picks % FAIR_TURN != 0 || !events_due(p))
         return NULL;
@@ -435,11 +423,11 @@ static struct w_g *events_turn(struct w_p *p)
 }
 
 /* Whatever this P can get without looking at others; the caller holds nothing. */
-static struct w_g *pick_here(struct w_p *p)
+struct w_g *w_pick_here(struct w_p *p)
 {
-    struct w_g *g = pick_own(p);
+    struct w_g *g = w_pick_own(p);
     if (g == NULL && ld_relaxed(&p->timers.next) != WEFT_NEVER && w_timers_run(p, p, w_now()) > 0)
-        g = pick_own(p);
+        g = w_pick_own(p);
     return g != NULL ? g : w_globq_get(p, W_GLOBQ_SHARE);
 }
 
@@ -494,7 +482,7 @@ void weft_yield(void)
         sched_yield();
         return;
     }
-    struct w_g *n = pick_here(m->p);
+    struct w_g *n = w_pick_here(m->p);
     if (n != NULL) {
         w_set_state(m->g, W_RUNNABLE);
         w_switch_from(m, n, w_after_yield, NULL);
@@ -523,203 +511,9 @@ struct w_m *w_enter_slow(struct w_m *m)
         return m;
     st_relaxed(&m->preempt, false);
     struct w_g *n = NULL;
-    if (!retire && (n = pick_here(m->p)) == NULL)
+    if (!retire && (n = w_pick_here(m->p)) == NULL)
         return m; /* nobody else wants to run here */
     w_set_state(m->g, W_PREEMPTED);
     w_switch_from(m, n, w_after_global, NULL);
     return w_m();
-}
-
-/* ---- the search, on an M's own stack ---------------------------------------------------------------------------- */
-
-static struct w_g *poll_here(struct w_p *p)
-{
-    return w_poll() ? pick_own(p) : NULL;
-}
-
-/* Others have work to share, or this P is to be given up. */
-static bool wanted_elsewhere(struct w_p *p)
-{
-    return work_to_share() || ld_relaxed(&w_sched.stopping) || ld_relaxed(&p->attn) & W_ATTN_RETIRE;
-}
-
-/* An M that polls waits a little before it goes to sleep, if that was worth it lately: the next message is often nearer than the
- * 15 to 40 us that it takes to wake a thread. Whoever else wants the core gets it. */
-static struct w_g *linger(struct w_p *p)
-{
-    struct w_g *g = NULL;
-    if (!w_poll_used() || (p->linger_hope <= 0 && ++p->linger_skips % LINGER_RETRY != 0))
-        return NULL;
-    int64_t end = w_now() + LINGER;
-    do {
-        sched_yield();
-        if ((g = poll_here(p)) == NULL)
-            g = pick_here(p);
-    } while (g == NULL && w_now() < end && !wanted_elsewhere(p));
-    p->linger_hope += g == NULL ? -2 : p->linger_hope < LINGER_HOPE;
-    if (p->linger_hope < 0)
-        p->linger_hope = 0;
-    return g;
-}
-
-/* The older half of the victim's fresh ones: the first to run, the rest into our own, order kept. */
-static struct w_g *steal_fresh(struct w_p *p, struct w_p *victim)
-{
-    uint32_t n = w_fresh_len(&victim->fresh);
-    n -= n / 2;
-    struct w_g *first = NULL, *g;
-    for (; n > 0 && (g = w_fresh_steal(&victim->fresh)) != NULL; n--) {
-        if (first == NULL)
-            first = g;
-        else if (!w_fresh_push(&p->fresh, g))
-            overflow_fresh(p, g);
-    }
-    return first;
-}
-
-static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
-{
-    struct w_g *batch[W_RUNQ_SIZE / 2];
-    uint32_t n = w_runq_steal(&victim->runq, batch, W_RUNQ_SIZE / 2);
-    for (uint32_t i = 1; i < n; i++)
-        put(p, batch[i]);
-    return n > 0 ? batch[0] : NULL;
-}
-
-/* Its timers first: who waits for them has waited longest. */
-static struct w_g *steal_from(struct w_p *p, struct w_p *victim, int64_t now)
-{
-    struct w_g *g = w_timers_run(victim, p, now) > 0 ? pick_own(p) : NULL;
-    if (g == NULL)
-        g = steal_fresh(p, victim);
-    if (g == NULL)
-        g = steal_runq(p, victim);
-    w_count(&p->count.steals);
-    if (g != NULL)
-        w_count(&p->count.stolen);
-    return g;
-}
-
-static uint32_t gcd(uint32_t a, uint32_t b)
-{
-    return b == 0 ? a : gcd(b, a % b);
-}
-
-/* One pass over all others: from a random one, in a random stride that meets each once. */
-static struct w_g *steal_round(struct w_p *p)
-{
-    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
-    uint32_t at = w_random(&p->rng) % n, stride = w_random(&p->rng) % n + 1;
-    int64_t now = w_now();
-    while (gcd(stride, n) != 1)
-        stride = stride % n + 1;
-    for (uint32_t i = 0; i < n; i++, at = (at + stride) % n) {
-        struct w_p *victim = w_sched.ps[at];
-        struct w_g *g = victim != p ? steal_from(p, victim, now) : NULL;
-        if (g != NULL)
-            return g;
-    }
-    return NULL;
-}
-
-/* Spinning is bounded: at most half as many Ms as there are busy Ps. */
-static bool may_spin(struct w_m *m)
-{
-    if (m->spinning)
-        return true;
-    uint32_t idle = ld_relaxed(&w_sched.idle_p_count), n = ld_relaxed(&w_sched.procs);
-    if (2 * ld_relaxed(&w_sched.spinning) >= n - (idle < n ? idle : n))
-        return false;
-    m->spinning = true;
-    add_seq(&w_sched.spinning, 1); /* [WK-1] */
-    return true;
-}
-
-/* One pass, then to sleep. Passing again and again, 2 us apart, takes the cache lines of the busy Ps away from them: with five
- * passes spawn_2p took 130 ns where it takes 62 with one. */
-static struct w_g *steal_work(struct w_m *m)
-{
-    if (ld_relaxed(&w_sched.p_count) == 1 || !may_spin(m))
-        return NULL;
-    struct w_g *g = steal_round(m->p);
-    return g != NULL ? g : w_globq_get(m->p, W_GLOBQ_SHARE);
-}
-
-/* It has work: it spins no more. If it was the last that did, others may have relied on it (W2). */
-static struct w_g *found(struct w_m *m, struct w_g *g)
-{
-    if (m->spinning) {
-        m->spinning = false;
-        if (sub_seq(&w_sched.spinning, 1) == 1) /* [WK-1] */
-            w_look_again();
-    }
-    return g;
-}
-
-/* Gives the P up, says so, looks again (W2). Returns with a P if there was something after all. */
-static struct w_g *go_idle(struct w_m *m)
-{
-    struct w_p *p = m->p;
-    if (unlikely(w_p_work(p) > 0)) /* W1 and W2 rely on it: a P that idles has nothing to run */
-        return NULL;
-    w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_g *g = w_globq_get_locked(p, W_GLOBQ_SHARE);
-    if (g == NULL) {
-        m->p = NULL;
-        st_relaxed(&m->gate, NULL);
-        w_p_idle_locked(p);
-    }
-    w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (g != NULL)
-        return g;
-    if (m->spinning) {
-        m->spinning = false;
-        sub_seq(&w_sched.spinning, 1); /* [WK-1] */
-    }
-    w_fence_seq(); /* [WK-1] */
-    if (!work_to_share()) {
-        if (!ld_relaxed(&w_sched.attentive) && lone_work())
-            w_monitor_wake(); /* there is an idle P now: it becomes attentive (W4) */
-        return NULL;
-    }
-    w_lock(&w_sched.lock, W_RANK_SCHED);
-    p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
-    if (p != NULL) {
-        m->spinning = true;
-        add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
-    }
-    w_unlock(&w_sched.lock, W_RANK_SCHED);
-    if (p != NULL)
-        w_m_acquire(m, p);
-    return NULL;
-}
-
-/* The next goroutine for this M; sleeps until there is one. NULL: the M must end. */
-struct w_g *w_find(struct w_m *m)
-{
-    for (;;) {
-        if (m->p == NULL && m->pinned_g == NULL)
-            w_m_stop(m);
-        else if (m->p == NULL)
-            w_m_stop_pinned(m, NULL);
-        if (m->p == NULL || ld_relaxed(&w_sched.stopping)) /* relaxed: [ST-1] who sets it closes our gate afterwards */
-            return NULL;
-        struct w_g *g = m->picked;
-        m->picked = NULL;
-        if (unlikely(ld_relaxed(&m->p->attn) & W_ATTN_RETIRE)) {
-            if (g != NULL)
-                w_place_first(m->p, g);
-            g = NULL;
-            if (w_p_retire(m))
-                continue;
-        }
-        if (unlikely(m->pinned_g != NULL) && g != m->pinned_g) {
-            w_m_stop_pinned(m, g);
-            continue;
-        }
-        if (g != NULL || (g = events_turn(m->p)) != NULL || (g = pick_here(m->p)) != NULL ||
-            (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = linger(m->p)) != NULL ||
-            (g = go_idle(m)) != NULL)
-            return found(m, g);
-    }
 }

@@ -411,16 +411,20 @@ bool w_p_retire(struct w_m *m);
 
 /* ---- sched.c ---------------------------------------------------------------------------------------------------- */
 
-struct w_g *w_find(struct w_m *m);
 void w_quit(struct w_m *m) __attribute__((noreturn));
 void w_run(struct w_m *m, struct w_g *g);
 void w_check_canary(const struct w_g *g);
 struct w_g *w_pick(struct w_p *p);
+struct w_g *w_pick_own(struct w_p *p);
+struct w_g *w_pick_here(struct w_p *p);
+struct w_g *w_events_turn(struct w_p *p);
+bool w_work_to_share(void);
 void w_ready(struct w_g *g);
 void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind);
 void w_enqueue_all(struct w_p *p, struct w_g *first);
 void w_enqueue_global(struct w_g *g, bool fresh);
 void w_expose(struct w_p *p);
+void w_share(struct w_p *p, struct w_g *g, enum w_kind kind);
 void w_place_first(struct w_p *p, struct w_g *g);
 bool w_m_outside(struct w_p *p, struct w_m *m);
 bool w_rescue(struct w_p *p, struct w_m *m);
@@ -431,6 +435,10 @@ uint32_t w_p_work(struct w_p *p);
 struct w_m *w_enter_slow(struct w_m *m);
 void w_after_yield(struct w_m *m, struct w_g *prev, void *arg);
 void w_after_global(struct w_m *m, struct w_g *prev, void *arg);
+
+/* ---- find.c ----------------------------------------------------------------------------------------------------- */
+
+struct w_g *w_find(struct w_m *m);
 
 /* ---- globq.c ---------------------------------------------------------------------------------------------------- */
 

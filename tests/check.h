@@ -56,5 +56,6 @@ bool check_under_emulator(void);
 int64_t check_rss(void);    /* bytes */
 int64_t check_cpu_ns(void); /* of the process */
 int check_threads(void);
+int check_threads_in_the_end(void); /* waits for those that end: 1 when only the test itself is left */
 
 #endif

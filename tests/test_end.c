@@ -264,9 +264,7 @@ static void end_while_in_foreign_code(int procs)
     CHECK_EQ(ran_on, 0);
     ms = 50;
     CHECK_EQ(run_on(procs, live_on, &ms), 0);
-    for (int i = 0; i < 300 && check_threads() > 1 + check_under_tsan(); i++)
-        usleep(10000);
-    CHECK(check_threads() <= 1 + check_under_tsan());
+    CHECK_EQ(check_threads_in_the_end(), 1);
 }
 
 static void end_on_one(void)

@@ -269,7 +269,7 @@ inline w_enqueue()
 #endif
 }
 
-/* ---- sched.c: the search ---- */
+/* ---- find.c: the search ---- */
 
 inline w_pick()
 {
