@@ -5,7 +5,7 @@
  */
 #include "fault_shim_io.h"
 #include "stress.h" /* before io.h */
-#include "io.h"
+#include "traffic.h"
 
 static uint64_t seed;
 
@@ -137,34 +137,10 @@ CASE(everything_goes_wrong)
 
 /* ---- datagrams and connections ---------------------------------------------------------------------------------- */
 
-struct posts {
-    int fd[2];
-    int n;
-    weft_wg ended;
-};
-
-static void post(void *arg)
-{
-    struct posts *p = arg;
-    for (int i = 0; i < p->n; i++)
-        CHECK_EQ(weft_write(p->fd[1], &i, sizeof i), sizeof i);
-    weft_wg_done(&p->ended);
-}
-
 static void posts_main(void *arg)
 {
-    struct posts p = {.n = scaled(3000)};
     (void)arg;
-    CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, p.fd), 0);
-    weft_wg_add(&p.ended, 1);
-    CHECK_EQ(weft_go(post, &p), 0);
-    for (int i = 0; i < p.n; i++) {
-        int v = -1;
-        CHECK_EQ(weft_read(p.fd[0], &v, sizeof v), sizeof v);
-        CHECK_EQ(v, i);
-    }
-    CHECK_EQ(weft_wg_wait(&p.ended), 0);
-    close_both(p.fd);
+    posts_come_in_order(scaled(3000), weft_write);
 }
 
 CASE(datagrams_come_once_each)
@@ -172,54 +148,12 @@ CASE(datagrams_come_once_each)
     with_faults(IO_EINTR | IO_EAGAIN | IO_SLOW, 8, posts_main, NULL);
 }
 
-struct desk {
-    int listener;
-    struct sockaddr_in at;
-    weft_wg ended;
-};
-
-static void serve(void *arg)
-{
-    struct desk *d = arg;
-    for (int fd; (fd = weft_accept(d->listener, NULL, NULL)) >= 0;) {
-        char c = 0;
-        CHECK_EQ(weft_read(fd, &c, 1), 1);
-        CHECK_EQ(weft_write(fd, &c, 1), 1);
-        CHECK_EQ(weft_close_fd(fd), 0);
-    }
-    weft_wg_done(&d->ended);
-}
-
-static void visit(void *arg)
-{
-    struct desk *d = arg;
-    for (int i = 0; i < scaled(20); i++) {
-        int fd = socket_of(AF_INET, SOCK_STREAM);
-        char c = (char)i;
-        CHECK_EQ(weft_connect(fd, (struct sockaddr *)&d->at, sizeof d->at), 0);
-        CHECK_EQ(weft_write(fd, &c, 1), 1);
-        CHECK_EQ(weft_read(fd, &c, 1), 1);
-        CHECK_EQ(c, (char)i);
-        CHECK_EQ(weft_close_fd(fd), 0);
-    }
-    weft_wg_done(&d->ended);
-}
-
 static void desk_main(void *arg)
 {
-    enum { VISITORS = 20, SERVERS = 4 };
-    struct desk d = {0};
+    enum { SERVERS = 4, VISITORS = 20 };
+    int visits = scaled(20);
     (void)arg;
-    d.listener = listen_at(&d.at, 64);
-    weft_wg_add(&d.ended, VISITORS);
-    for (int i = 0; i < SERVERS; i++)
-        CHECK_EQ(weft_go(serve, &d), 0);
-    for (int i = 0; i < VISITORS; i++)
-        CHECK_EQ(weft_go(visit, &d), 0);
-    CHECK_EQ(weft_wg_wait(&d.ended), 0);
-    weft_wg_add(&d.ended, SERVERS);
-    CHECK_EQ(weft_close_fd(d.listener), 0);
-    CHECK_EQ(weft_wg_wait(&d.ended), 0);
+    CHECK_EQ(open_desk(serve_bytes, SERVERS, visit_with_bytes, VISITORS, visits), VISITORS * visits);
 }
 
 CASE(connections_are_made_though_calls_go_wrong)

@@ -5,7 +5,7 @@
  * the stream that it is read from, and stands where it should. A lost wake-up is a hang, which the harness ends.
  */
 #include "stress.h" /* first */
-#include "io.h"
+#include "traffic.h"
 
 static uint64_t seed;
 
@@ -355,13 +355,6 @@ CASE(numbers_that_are_used_again_at_once)
 
 /* ---- servers ---------------------------------------------------------------------------------------------------- */
 
-struct server {
-    int listener;
-    struct sockaddr_in at;
-    _Atomic int served;
-    weft_wg ended;
-};
-
 static void answer(void *arg)
 {
     int fd = *(int *)arg;
@@ -375,7 +368,7 @@ static void answer(void *arg)
 
 static void accept_all(void *arg)
 {
-    struct server *s = arg;
+    struct desk *s = arg;
     for (int fd; (fd = weft_accept(s->listener, NULL, NULL)) >= 0; s->served++)
         CHECK_EQ(weft_go_copy(answer, &fd, sizeof fd), 0);
     weft_wg_done(&s->ended);
@@ -384,9 +377,9 @@ static void accept_all(void *arg)
 /* A client asks, gives up at random, comes back. */
 static void ask(void *arg)
 {
-    struct server *s = arg;
+    struct desk *s = arg;
     uint64_t rng = stress_stream(seed, streams++ + 77777);
-    for (int i = 0; i < stress_scaled(20); i++) {
+    for (int i = 0; i < s->visits; i++) {
         int fd = socket_of(AF_INET, SOCK_STREAM);
         uint8_t out[1024], in[1024];
         struct linger none = {.l_onoff = 1, .l_linger = 0}; /* no port stays behind */
@@ -414,20 +407,10 @@ static void ask(void *arg)
 
 static void server_main(void *arg)
 {
-    enum { CLIENTS = 60, ACCEPTORS = 3 };
-    struct server s = {0};
+    enum { ACCEPTORS = 3, CLIENTS = 60 };
     (void)arg;
-    s.listener = listen_at(&s.at, 128);
-    weft_wg_add(&s.ended, CLIENTS);
-    for (int i = 0; i < ACCEPTORS; i++)
-        CHECK_EQ(weft_go(accept_all, &s), 0);
-    for (int i = 0; i < CLIENTS; i++)
-        CHECK_EQ(weft_go(ask, &s), 0);
-    CHECK_EQ(weft_wg_wait(&s.ended), 0);
-    weft_wg_add(&s.ended, ACCEPTORS);
-    CHECK_EQ(weft_close_fd(s.listener), 0);
-    CHECK_EQ(weft_wg_wait(&s.ended), 0);
-    CHECK(others_have_ended()); /* those who answer */
+    CHECK(open_desk(accept_all, ACCEPTORS, ask, CLIENTS, stress_scaled(20)) > 0); /* some give up before */
+    CHECK(others_have_ended());                                                   /* those who answer */
 }
 
 CASE(clients_come_and_give_up)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Datagrams, addresses, flags of sockets, and what goes along with a message. */
-#include "io.h"
+#include "traffic.h"
 
 static void bind_here(int fd, struct sockaddr_in *at)
 {
@@ -59,34 +59,15 @@ CASE(udp_datagrams_have_senders)
     run_each_procs(udp_main);
 }
 
-struct posts {
-    int fd[2];
-    int n;
-    weft_wg ended;
-};
-
-static void post(void *arg)
+static ssize_t send_connected(int fd, const void *data, size_t size)
 {
-    struct posts *p = arg;
-    for (int i = 0; i < p->n; i++)
-        CHECK_EQ(weft_send_to(p->fd[1], &i, sizeof i, 0, NULL, 0), sizeof i);
-    weft_wg_done(&p->ended);
+    return weft_send_to(fd, data, size, 0, NULL, 0);
 }
 
 static void dgram_main(void *arg)
 {
-    struct posts p = {.n = scaled(20000)};
     (void)arg;
-    dgram_pair(p.fd);
-    weft_wg_add(&p.ended, 1);
-    CHECK_EQ(weft_go(post, &p), 0);
-    for (int i = 0; i < p.n; i++) {
-        int v = -1;
-        CHECK_EQ(weft_read(p.fd[0], &v, sizeof v), sizeof v);
-        CHECK_EQ(v, i);
-    }
-    CHECK_EQ(weft_wg_wait(&p.ended), 0);
-    close_both(p.fd);
+    posts_come_in_order(scaled(20000), send_connected);
 }
 
 CASE(datagrams_between_two_come_in_order_and_none_is_lost)
@@ -219,7 +200,7 @@ static void whole_vector(const struct stream_kind *kind, int fd[2])
         struct iovec iov[] = {{a, 3}, {NULL, 0}, {b, 4}, {d, 5}};
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = 4};
         CHECK_EQ(weft_write(fd[1], "ab", 2), 2);
-        struct posts p = {.fd = {-1, fd[1]}, .n = 3}; /* 12 bytes more, the last 2 stay */
+        struct posts p = {.fd = {-1, fd[1]}, .n = 3, .send = weft_write}; /* 12 bytes more, the last 2 stay */
         weft_wg_add(&p.ended, 1);
         CHECK_EQ(weft_go(post, &p), 0);
         CHECK_EQ(weft_recvmsg(fd[0], &m, MSG_WAITALL), 12);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Readiness that is waited for, and many who wait for one descriptor: whatever comes is taken by exactly one. */
-#include "io.h"
+#include "traffic.h"
 #include <sys/resource.h>
 
 /* ---- weft_wait_fd ----------------------------------------------------------------------------------------------- */
@@ -245,59 +245,11 @@ CASE(who_is_served_wakes_the_next)
 
 enum { ACCEPTORS = 8, CALLERS = 40 };
 
-struct desk {
-    int listener;
-    struct sockaddr_in at;
-    weft_wg ended;
-    _Atomic int served;
-};
-
-static void serve(void *arg)
-{
-    struct desk *d = arg;
-    for (int fd; (fd = weft_accept(d->listener, NULL, NULL)) >= 0; d->served++) {
-        char c = 0;
-        CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
-        CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
-        CHECK_EQ(weft_read(fd, &c, 1), 1);
-        CHECK_EQ(weft_write(fd, &c, 1), 1);
-        CHECK_EQ(weft_close_fd(fd), 0);
-    }
-    weft_wg_done(&d->ended);
-}
-
-static void visit(void *arg)
-{
-    struct desk *d = arg;
-    for (int i = 0; i < scaled(10); i++) {
-        int fd = socket_of(AF_INET, SOCK_STREAM);
-        char c = (char)i;
-        CHECK_EQ(weft_connect(fd, (struct sockaddr *)&d->at, sizeof d->at), 0);
-        CHECK_EQ(weft_write(fd, &c, 1), 1);
-        CHECK_EQ(weft_read(fd, &c, 1), 1);
-        CHECK_EQ(c, (char)i);
-        CHECK_EQ(weft_read(fd, &c, 1), 0);
-        CHECK_EQ(weft_close_fd(fd), 0);
-    }
-    weft_wg_done(&d->ended);
-}
-
 static void desk_main(void *arg)
 {
-    struct desk d = {0};
-    weft_wg servers = {0};
+    int visits = scaled(10);
     (void)arg;
-    d.listener = listen_at(&d.at, 64);
-    weft_wg_add(&d.ended, ACCEPTORS + CALLERS);
-    weft_wg_add(&servers, 1);
-    for (int i = 0; i < ACCEPTORS; i++)
-        CHECK_EQ(weft_go(serve, &d), 0);
-    for (int i = 0; i < CALLERS; i++)
-        CHECK_EQ(weft_go(visit, &d), 0);
-    while (d.served < CALLERS * scaled(10))
-        CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
-    CHECK_EQ(weft_close_fd(d.listener), 0); /* wakes those who accept */
-    CHECK_EQ(weft_wg_wait(&d.ended), 0);
+    CHECK_EQ(open_desk(serve_bytes, ACCEPTORS, visit_with_bytes, CALLERS, visits), CALLERS * visits);
 }
 
 CASE(many_accept_on_one_listener)
