@@ -70,24 +70,27 @@ void w_fds_done(void)
 
 /* ---- uses ------------------------------------------------------------------------------------------------------- */
 
-/* One step of waiting, the i-th from 0 on, for another call; inside the runtime, holding nothing. false: in vain, the run has
- * ended around a foreign thread, and those whom it waits for are gone. */
-static bool stand_aside(uint32_t i)
+/* One step of waiting, the i-th from 0 on, for another call; inside the runtime, holding nothing. -EPERM: in vain, the run has
+ * ended around a foreign thread, and those whom it waits for are gone. May be cut: -ECANCELED, -ETIMEDOUT. */
+static int stand_aside(uint32_t i, bool may_cut)
 {
+    int r = 0;
     if (w_m() == NULL) {
         w_back_off(i);
-        return w_up();
+        return w_up() ? 0 : -EPERM;
     }
     w_leave();
     if (i < YIELDS) {
         weft_yield();
     } else {
-        weft_shield();
-        weft_sleep(100 * WEFT_USEC);
-        weft_unshield();
+        if (!may_cut)
+            weft_shield();
+        r = weft_sleep(100 * WEFT_USEC);
+        if (!may_cut)
+            weft_unshield();
     }
     w_enter();
-    return true;
+    return r;
 }
 
 /* -EAGAIN: the number is just being given back to the kernel: the use is of the life that begins then. */
@@ -127,8 +130,8 @@ int w_use_begin(struct w_use *u, int fd)
     if (unlikely(r != 0))
         return r;
     for (uint32_t i = 0; (r = count_in(u, i == 0)) == -EAGAIN; i++)
-        if (!stand_aside(i))
-            return failed(u, -EPERM);
+        if ((r = stand_aside(i, true)) != 0)
+            break;
     return likely(r == 0) ? 0 : failed(u, r);
 }
 
@@ -169,42 +172,63 @@ bool w_fd_in_use(struct w_fd *d)
 
 /* ---- the ends of lives ------------------------------------------------------------------------------------------ */
 
-/* Begins the next life. -EBADF: somebody else is closing it; -EAGAIN: somebody is about to be done with that. */
-static int next_life(struct w_fd *d, uint64_t flags)
+/* Begins a life that ends: its number is to be closed. -EBADF: somebody else is closing it; -EAGAIN: and is almost done. */
+static int last_life(struct w_fd *d)
 {
     uint64_t word = ld_relaxed(&d->use);
     do {
         if (word & CLOSING)
             return word & IN_KERNEL ? -EAGAIN : -EBADF;
-    } while (!cas_acq_rel(&d->use, &word, (word + ONE_LIFE) | flags)); /* [FD-2] */
+    } while (!cas_acq_rel(&d->use, &word, (word + ONE_LIFE) | CLOSING)); /* [FD-2] */
     return 0;
 }
 
-static int begin_life(struct w_fd *d, uint64_t flags)
+static int begin_last_life(struct w_fd *d)
 {
     int r;
-    for (uint32_t i = 0; (r = next_life(d, flags)) == -EAGAIN; i++)
-        if (!stand_aside(i))
+    for (uint32_t i = 0; (r = last_life(d)) == -EAGAIN; i++)
+        if (stand_aside(i, false) != 0)
             return -EBADF;
     return r;
+}
+
+/* The number is free, as far as we know. Unless it has begun another life meanwhile. */
+static void end_life(struct w_fd *d, uint32_t life)
+{
+    uint64_t word = ld_relaxed(&d->use);
+    while (LIFE(word) == life && !cas_acq_rel(&d->use, &word, word & ~(CLOSING | IN_KERNEL))) /* [FD-2] */
+        ;
+}
+
+/* It was closed behind our back, and is another's. */
+void w_fd_mistaken(struct w_fd *d)
+{
+    st_relaxed(&d->read.empty, 0);
+    st_relaxed(&d->hint, W_HINT_NONE);
+    st_relaxed(&d->shut, false);
 }
 
 /* What was known belongs to the life that has ended. */
 static void forget(struct w_fd *d)
 {
     w_poll_end_waits(d, -EBADF);
-    st_relaxed(&d->read.empty, 0);
-    st_relaxed(&d->hint, W_HINT_NONE);
+    w_fd_mistaken(d);
     st_relaxed(&d->asked, 0);
-    st_relaxed(&d->shut, false);
     st_relaxed(&d->watched, false);
 }
 
+/* Whoever closes it in the kernel is done with the number, though perhaps not yet with what it stood for. */
 void w_fd_fresh(int fd)
 {
     struct w_fd *d = w_m() != NULL || w_up() ? w_fd_find(fd) : NULL; /* a foreign thread may ask when no run is up */
-    if (d != NULL && begin_life(d, 0) == 0)
-        forget(d);
+    if (d == NULL)
+        return;
+    uint64_t word = ld_relaxed(&d->use);
+    do {
+        if ((word & (CLOSING | IN_KERNEL)) == CLOSING)
+            return; /* it will be closed before it is used */
+    } while (!cas_acq_rel(&d->use, &word, (word + ONE_LIFE) & ~(CLOSING | IN_KERNEL))); /* [FD-2] */
+    forget(d);
 }
 
 /* It may wait: for data that lingers, for a file system. EINTR: the number is free all the same. */
@@ -223,22 +247,31 @@ static int close_in_kernel(int fd)
     return r == -EINTR ? 0 : r;
 }
 
+/* A socket that lingers would keep its number from others who have got it from the kernel long before: the socket is closed
+ * under another number then. */
+static int close_number(struct w_fd *d, int fd, uint32_t life)
+{
+    long copy = w_sys_lingers(fd) ? w_sys_dup(fd) : -1;
+    int r = copy < 0 ? close_in_kernel(fd) : (int)w_sys_close(fd);
+    end_life(d, life);
+    return copy < 0 ? r : close_in_kernel((int)copy);
+}
+
 /* Calls under way wait for nothing, except for a file; but their goroutines may have to wait for a P. */
 static int close_known(struct w_fd *d, int fd)
 {
-    int r = begin_life(d, CLOSING);
+    int r = begin_last_life(d);
     if (r != 0)
         return r;
+    uint32_t life = w_fd_life(d);
     w_poll_end_waits(d, -EBADF);
-    for (uint32_t i = 0; w_fd_in_use(d) && stand_aside(i); i++)
+    for (uint32_t i = 0; w_fd_in_use(d) && stand_aside(i, false) == 0; i++)
         ;
     if (ld_relaxed(&d->asked) != 0)
         w_poll_dismiss(fd);
     forget(d);
     atomic_fetch_or_explicit(&d->use, IN_KERNEL, memory_order_release); /* [FD-2] */
-    r = close_in_kernel(fd);
-    atomic_fetch_and_explicit(&d->use, ~(CLOSING | IN_KERNEL), memory_order_release); /* [FD-2] */
-    return r;
+    return close_number(d, fd, life);
 }
 
 /* Also of a number that nobody has used so far: somebody may begin to just now. */

@@ -58,6 +58,7 @@ bool w_fd_in_use(struct w_fd *d); /* are calls under way? */
 
 /* The kernel has just given us this number: whatever was known of it is about another descriptor. */
 void w_fd_fresh(int fd);
+void w_fd_mistaken(struct w_fd *d);
 
 struct w_fd *w_fd_find(int fd); /* of a number that was used in this run */
 uint32_t w_fd_life(struct w_fd *d);

@@ -118,14 +118,18 @@ static long transfer_now(struct io *io)
                                    : w_sys_write_now(io->fd, iov, count);
 }
 
-/* The kernel knows no other way not to wait for this one. */
+/* The kernel knows no other way not to wait for this one. A tty is made non-blocking, as the contract allows; of others, an
+ * eventfd for one, we ask whether it is ready: should somebody be faster, our thread waits, and the monitor sees it. */
 static long transfer_plainly(struct io *io)
 {
     int count;
     const struct iovec *iov = span_next(&io->span, &count);
-    long r = w_sys_set_nonblocking(io->fd);
+    long r = w_sys_is_tty(io->fd) ? w_sys_set_nonblocking(io->fd)
+                                  : w_sys_ready(io->fd, io->side == W_SIDE_READ ? POLLIN : POLLOUT);
     if (r < 0)
         return r;
+    if (r == 0 && !(w_sys_flags(io->fd) & O_NONBLOCK))
+        return -EAGAIN;
     return io->side == W_SIDE_READ ? w_sys_read(io->fd, iov, count, -1)
                                    : w_sys_write_quietly(io->fd, iov, count, w_sys_write);
 }
@@ -220,6 +224,8 @@ static long try_or_wait(struct io *io, try_fn *try, bool try_first)
             r = w_use_wait(&io->use, io->g, io->side, &io->before);
         }
         io->waited = true;
+        if (r >= 0 && unlikely(ld_relaxed(&io->use.d->hint) == W_HINT_NONE))
+            r = classify(io) < 0 ? -EBADF : r; /* the number has become another's */
         if (r < 0)
             return r;
         if (r > 0) { /* epoll does not take it */
@@ -549,9 +555,9 @@ static long try_connected(struct io *io)
     if (r <= 0)
         return r < 0 ? r : -EAGAIN;
     r = w_sys_socket_error(io->fd);
-    if (r == 0)
-        w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
-    return r;
+    if (r == 0) /* or somebody else was told the error */
+        r = w_sys_connect(io->fd, io->msg->msg_name, io->msg->msg_namelen);
+    return r == -EISCONN ? 0 : r == -EALREADY || r == -EINPROGRESS ? -EAGAIN : r;
 }
 
 /* The listener's queue is full; nothing tells when it is no longer. */

@@ -163,8 +163,11 @@ static long ask_for(struct w_use *u, uint8_t sides)
     w_spin_lock(&d->asking);
     uint8_t asked = ld_relaxed(&d->asked), all = asked | sides;
     long r = asked != 0 ? control(EPOLL_CTL_MOD, u->fd, all, u->life) : -ENOENT;
-    if (r == -ENOENT)
+    if (r == -ENOENT) {
+        if (asked != 0)
+            w_fd_mistaken(d);
         r = control(EPOLL_CTL_ADD, u->fd, all, u->life);
+    }
     if (r == -EEXIST) /* the same open file has come back to this number */
         r = control(EPOLL_CTL_MOD, u->fd, all, u->life);
     if (r == 0)
@@ -210,6 +213,7 @@ static bool waited_for(struct w_fd *d)
 /* The caller is about to wait, and relies on a registration that was made earlier. */
 static long doubt(struct w_use *u)
 {
+    w_fence_seq(); /* [NP-4] we are counted before we look */
     if (likely(ld_relaxed(&u->d->doubted)))
         return 0;
     w_spin_lock(&poller.doubt_lock);
@@ -224,6 +228,8 @@ static long doubt(struct w_use *u)
         listed = true;
     }
     w_spin_unlock(&poller.doubt_lock);
+    if (w_m() == NULL)
+        w_wake_one(); /* all Ms may be asleep for longer: the one that is woken knows until when, when it goes to sleep again */
     return listed ? 0 : ask_for(u, 0);
 }
 
@@ -247,14 +253,15 @@ static uint32_t sort_doubts_locked(struct doubt *due, uint32_t room, bool all)
     for (uint32_t i = 0; i < ld_relaxed(&poller.doubts); i++) {
         struct doubt *x = &poller.doubt[i];
         struct w_fd *d = w_fd_find(x->fd);
+        st_relaxed(&d->doubted, false);
+        w_fence_seq(); /* [NP-4] who does not see this is seen */
         bool waits = waited_for(d), still = x->epochs == epochs(d);
         if (waits && ((!still && !all) || n == room)) {
             poller.doubt[kept++] = (struct doubt){x->fd, epochs(d)};
-            continue;
-        }
-        st_relaxed(&d->doubted, false);
-        if (waits)
+            st_relaxed(&d->doubted, true);
+        } else if (waits) {
             due[n++] = *x;
+        }
     }
     st_relaxed(&poller.doubts, kept);
     return n;
@@ -348,7 +355,8 @@ void w_poll_sleep(int64_t ns, struct w_claimed *c)
     w_uring_submit();
     bool some = w_uring_complete(c);
     st_relaxed(&poller.asleep, true); /* relaxed: a hint that keeps others from polling in vain */
-    harvest(some ? 0 : ns, c);
+    bool again = w_uring_pending() && (ns < 0 || ns > WEFT_MSEC); /* the kernel did not take them now */
+    harvest(some ? 0 : again ? WEFT_MSEC : ns, c);
     st_relaxed(&poller.asleep, false);
     w_uring_complete(c);
 }

@@ -247,6 +247,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.timely, false);
     st_relaxed(&w_sched.m_wanted, false);
     st_relaxed(&w_sched.monitor_asleep, false);
+    st_relaxed(&w_sched.drowsy, false);
     w_sched.stuck_since = 0;
     w_sched.found_at = 0;
     st_relaxed(&w_sched.coarse_now, w_now());

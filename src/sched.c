@@ -272,8 +272,10 @@ void w_ready(struct w_g *g)
 void w_enqueue_global(struct w_g *g, bool fresh)
 {
     w_globq_put(g, fresh);
-    w_fence_seq(); /* [WK-1] */
+    w_fence_seq(); /* [WK-1] [MN-1] */
     w_wake_one();
+    if (unlikely(ld_relaxed(&w_sched.drowsy)) && ld_relaxed(&w_sched.idle_p_count) == 0)
+        w_monitor_wake(); /* every thread with a P may be asleep in a call */
 }
 
 /*

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <termios.h>
 
 #ifndef RWF_NOSIGNAL
 #define RWF_NOSIGNAL 0x100 /* Linux 6.18: no SIGPIPE */
@@ -172,15 +173,35 @@ static inline bool w_sys_option_is(int fd, int option, int wanted)
     return W_RESULT(syscall(SYS_getsockopt, fd, SOL_SOCKET, option, &value, &n)) == 0 && value == wanted;
 }
 
-static inline bool w_sys_is_tcp(int fd)
-{
-    enum { TCP = 6 };
-    return w_sys_option_is(fd, SO_PROTOCOL, TCP);
-}
-
 static inline bool w_sys_is_stream(int fd)
 {
     return w_sys_option_is(fd, SO_TYPE, SOCK_STREAM);
+}
+
+static inline bool w_sys_is_tcp(int fd)
+{
+    enum { TCP = 6 };
+    return w_sys_option_is(fd, SO_PROTOCOL, TCP) && w_sys_is_stream(fd);
+}
+
+/* Will its close wait for data that is under way? */
+static inline bool w_sys_lingers(int fd)
+{
+    struct linger value = {0};
+    socklen_t n = sizeof value;
+    return W_RESULT(syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_LINGER, &value, &n)) == 0 && value.l_onoff &&
+           value.l_linger > 0;
+}
+
+static inline long w_sys_dup(int fd)
+{
+    return W_RESULT(syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0));
+}
+
+static inline bool w_sys_is_tty(int fd)
+{
+    struct termios t;
+    return W_RESULT(tcgetattr(fd, &t)) == 0;
 }
 
 static inline long w_sys_eventfd(void)

@@ -283,6 +283,14 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
     return memory_left ? TRIM_DELAY : -1;
 }
 
+/* All threads with a P sleep, and nobody waited: who comes now from elsewhere wakes us. */
+static int64_t doze(int64_t delay)
+{
+    st_relaxed(&w_sched.drowsy, true);
+    w_fence_seq(); /* [MN-1] */
+    return ld_relaxed(&w_sched.globq.len) > 0 ? MIN_DELAY : delay;
+}
+
 void w_monitor(void)
 {
     int64_t delay = MIN_DELAY, trimmed_at = w_now();
@@ -301,9 +309,12 @@ void w_monitor(void)
         memory_left |= !idle;
         int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, &l);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
+        if (!idle && delay > BUSY)
+            delay = doze(delay);
         if (!ld_relaxed(&w_sched.stopping))
             w_futex_wait(&w_sched.monitor_word, word, delay);
         st_relaxed(&w_sched.monitor_asleep, false);
+        st_relaxed(&w_sched.drowsy, false);
         if (delay < 0)
             delay = MIN_DELAY, memory_left = true;
     }

@@ -302,6 +302,7 @@ struct w_sched {
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
     int64_t found_at;            /* when a thread was last found blocked without a word; monitor */
+    _Atomic bool drowsy;         /* it sleeps long, though a P is taken: nobody waited at its last look */
     _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
     _Atomic uint32_t foreign;    /* calls of foreign threads under way */
     _Atomic uint32_t run;        /* number of the run, odd while it is up; never the same again */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors that are closed while somebody waits for them, and numbers that mean something else afterwards. */
 #include "io.h"
+#include "fd.h"
 
 /* ---- weft_close_fd ---------------------------------------------------------------------------------------------- */
 
@@ -382,4 +383,81 @@ static void bounds_main(void *arg)
 CASE(a_datagram_keeps_its_bounds_where_a_stream_was)
 {
     run_each_procs(bounds_main);
+}
+
+/* What was known of a number as a TCP socket's is forgotten once it is another's. */
+static void forgotten_main(void *arg)
+{
+    int fd[2], sender;
+    char text[64];
+    (void)arg;
+    tcp_pair(fd);
+    struct one_call read = {.fn = call_read, .fd = fd[0]};
+    call_begin(&read);
+    CHECK_EQ(weft_write(fd[1], "x", 1), 1);
+    CHECK_EQ(call_end(&read), 1); /* registered, and believed to be empty now */
+    struct sockaddr_in at = loopback();
+    socklen_t n = sizeof at;
+    int other = socket_of(AF_INET, SOCK_DGRAM);
+    CHECK_EQ(bind(other, (struct sockaddr *)&at, n), 0);
+    CHECK_EQ(getsockname(other, (struct sockaddr *)&at, &n), 0);
+    CHECK_EQ(dup3(other, fd[0], O_CLOEXEC), fd[0]);
+    close(other);
+    sender = socket_of(AF_INET, SOCK_DGRAM);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(sendto(sender, "abc", 3, 0, (struct sockaddr *)&at, n), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weft_read(fd[0], text, sizeof text), 3);
+    CHECK_EQ(ld_relaxed(&w_fd_find(fd[0])->hint), W_HINT_SOCKET);
+    close(sender);
+    close_both(fd);
+}
+
+CASE(what_was_known_of_a_stream_is_forgotten_with_it)
+{
+    run_each_procs(forgotten_main);
+}
+
+/* ---- closes that wait ------------------------------------------------------------------------------------------- */
+
+enum { LINGER_SECONDS = 2 };
+
+static void close_lingering(void *arg)
+{
+    CHECK_EQ(weft_close_fd(*(int *)arg), 0);
+}
+
+/* The peer does not read: the kernel waits, but has the number free at once. Whoever gets it uses it. */
+static void linger_main(void *arg)
+{
+    static char much[1 << 20];
+    int fd[2];
+    char c;
+    (void)arg;
+    tcp_pair(fd);
+    CHECK_EQ(setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &(struct linger){1, LINGER_SECONDS}, sizeof(struct linger)), 0);
+    for (set_nonblocking(fd[1], true); write(fd[1], much, sizeof much) > 0;)
+        ;
+    int number = fd[1], pair[2];
+    unix_pair(pair);
+    int64_t began = weft_now();
+    CHECK_EQ(weft_go(close_lingering, &number), 0);
+    while (fcntl(number, F_GETFD) >= 0)
+        CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
+    CHECK_EQ(dup3(pair[1], number, O_CLOEXEC), number);
+    CHECK_EQ(weft_write(pair[0], "x", 1), 1);
+    CHECK_EQ(weft_read(number, &c, 1), 1);
+    CHECK(weft_now() - began < LINGER_SECONDS * WEFT_SEC);
+    CHECK_EQ(weft_close_fd(number), 0);
+    close_both(pair);
+    CHECK_EQ(weft_close_fd(fd[0]), 0);
+    CHECK(others_have_ended());
+}
+
+CASE(a_close_that_lingers_gives_the_number_away_at_once)
+{
+    if (check_under_emulator())
+        skipped("the emulator waits before it closes");
+    else
+        run_each_procs(linger_main);
 }

@@ -171,6 +171,39 @@ CASE(without_a_run_there_is_no_waiting)
     no_run();
 }
 
+/* The whole run is asleep, and a number that was known is another's by now. */
+static void *thread_reads_again(void *arg)
+{
+    for (int i = 0; i < 2; i++) {
+        int fd[2];
+        pipe_pair(fd);
+        struct thread_call read = {.c = {.fn = call_read, .fd = fd[0]}};
+        CHECK_EQ(pthread_create(&read.thread, NULL, thread_calls, &read), 0);
+        usleep(50000);
+        CHECK_EQ(write(fd[1], "x", 1), 1);
+        pthread_join(read.thread, NULL);
+        CHECK_EQ(read.c.result, 1);
+        close(fd[0]);
+        close(fd[1]);
+        if (i == 0)
+            sleep(4); /* until the monitor sleeps for good */
+    }
+    return arg;
+}
+
+static void asleep_main(void *arg)
+{
+    pthread_t thread;
+    (void)arg;
+    CHECK_EQ(pthread_create(&thread, NULL, thread_reads_again, NULL), 0);
+    join_in_region(&thread, 1);
+}
+
+CASE(a_foreign_thread_is_heard_though_all_sleep)
+{
+    CHECK_EQ(run_on(2, asleep_main, NULL), 0);
+}
+
 /* ---- the end of a run ------------------------------------------------------------------------------------------- */
 
 static void wait_for_ever(void *arg)

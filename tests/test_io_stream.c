@@ -94,6 +94,36 @@ CASE(the_mode_of_a_descriptor_is_left_as_it_is)
     on_each_pair_and_procs(modes_kept);
 }
 
+static long call_add_one(struct one_call *c)
+{
+    return weft_write(c->fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+/* Whoever else uses it may rely on its mode. */
+static void eventfd_main(void *arg)
+{
+    int fd = eventfd(0, EFD_CLOEXEC);
+    uint64_t v = 7;
+    (void)arg;
+    CHECK_EQ(weft_write(fd, &v, sizeof v), sizeof v);
+    CHECK_EQ(weft_read(fd, &v, sizeof v), sizeof v);
+    CHECK_EQ(v, 7);
+    CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK));
+    v = UINT64_MAX - 1;
+    CHECK_EQ(weft_write(fd, &v, sizeof v), sizeof v);
+    struct one_call full = {.fn = call_add_one, .fd = fd};
+    call_begin(&full); /* it is full */
+    CHECK_EQ(weft_read(fd, &v, sizeof v), sizeof v);
+    CHECK_EQ(call_end(&full), sizeof v);
+    CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK));
+    CHECK_EQ(weft_close_fd(fd), 0);
+}
+
+CASE(an_eventfd_keeps_its_mode)
+{
+    run_each_procs(eventfd_main);
+}
+
 /* ---- ends ------------------------------------------------------------------------------------------------------- */
 
 static void end_before_read(const struct stream_kind *kind, int fd[2])

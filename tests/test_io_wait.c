@@ -445,3 +445,53 @@ CASE(an_acceptor_that_fails_leaves_the_connection_to_the_next)
     }
     run_each_procs(no_descriptors_for_two_main);
 }
+
+struct connecting {
+    int fd;
+    struct sockaddr_in at;
+    long connected, read;
+    weft_wg ended;
+};
+
+static void connect_late(void *arg)
+{
+    struct connecting *c = arg;
+    c->connected = weft_connect(c->fd, (struct sockaddr *)&c->at, sizeof c->at);
+    weft_wg_done(&c->ended);
+}
+
+static void read_meanwhile(void *arg)
+{
+    struct connecting *c = arg;
+    char byte;
+    c->read = weft_read(c->fd, &byte, 1);
+    weft_wg_done(&c->ended);
+}
+
+/* The kernel tells the error once: to whoever asks first. The queue of the listener is full, and then it is gone. */
+static void refused_main(void *arg)
+{
+    struct connecting c = {.fd = socket_of(AF_INET, SOCK_STREAM)};
+    int listener = listen_at(&c.at, 0), fill[3];
+    (void)arg;
+    for (int i = 0; i < 3; i++) {
+        fill[i] = socket_of(AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+        connect(fill[i], (struct sockaddr *)&c.at, sizeof c.at);
+    }
+    weft_wg_add(&c.ended, 2);
+    CHECK_EQ(weft_go(connect_late, &c), 0);
+    CHECK_EQ(weft_sleep(20 * WEFT_MSEC), 0);
+    CHECK_EQ(weft_go(read_meanwhile, &c), 0);
+    CHECK_EQ(weft_sleep(20 * WEFT_MSEC), 0);
+    CHECK_EQ(weft_close_fd(listener), 0);
+    CHECK_EQ(weft_wg_wait(&c.ended), 0);
+    CHECK(c.connected == -ECONNREFUSED || c.connected == -ECONNABORTED);
+    for (int i = 0; i < 3; i++)
+        close(fill[i]);
+    CHECK_EQ(weft_close_fd(c.fd), 0);
+}
+
+CASE(a_connection_that_is_refused_is_never_called_made)
+{
+    run_each_procs(refused_main);
+}

@@ -41,6 +41,7 @@
  *   BROKEN_OPEN_EARLY           the number is open to calls before the kernel has closed it
  *   BROKEN_NO_DOUBT             nobody doubts one that was made earlier
  *   BROKEN_DOUBT_DROPPED        nobody waits yet: there is no doubt
+ *   BROKEN_DOUBT_LATE           the doubt ends after the look whether anybody waits
  */
 #ifndef RS
 #define RS 2
@@ -296,8 +297,12 @@ end:
     do
 #ifdef BROKEN_DOUBT_DROPPED
     :: atomic { doubted -> doubted = false; b = nempty(q[R]) }
+#elif defined(BROKEN_DOUBT_LATE)
+    :: atomic { doubted -> b = nempty(q[R]) || calls > 0 }
+        doubted = false;
 #else
-    :: atomic { doubted -> doubted = false; b = nempty(q[R]) || calls > 0 }
+    :: atomic { doubted -> doubted = false }
+        b = nempty(q[R]) || calls > 0;
 #endif
         if
         :: b -> b = false; prove()
@@ -599,7 +604,8 @@ proctype closer()
 {
     byte x, k;
     bool turn, woke;
-    atomic { closing = true; life++ }
+    byte last;
+    atomic { closing = true; life++; last = life }
 #ifndef BROKEN_WAITS_LEFT
     end_waits(EBADF);
 #endif
@@ -617,7 +623,12 @@ proctype closer()
 #endif
     in_kernel = true;
     atomic { lose_file(0) }
-    d_step { closing = false; in_kernel = false }
+    d_step {
+        if
+        :: life == last -> closing = false; in_kernel = false
+        :: else
+        fi
+    }
 }
 
 /* The kernel gives the number to somebody who knows (w_fd_fresh), or does not. */
@@ -627,7 +638,7 @@ proctype opener()
     bool turn, woke;
     if
     :: atomic { file == 0 -> file = 2 }
-        atomic { !closing -> life++ }
+        atomic { !closing || in_kernel -> life++; closing = false; in_kernel = false }
         forget()
     :: atomic { file == 0 -> file = 2 }
     :: goto done /* nobody gets it */

@@ -187,6 +187,7 @@ netpoll() {
     done
     caught NO_DOUBT $once -DBACK
     caught DOUBT_DROPPED $once -DBACK
+    caught DOUBT_LATE $once -DBACK
 }
 
 poller() {
