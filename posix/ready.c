@@ -94,6 +94,12 @@ static void watch_end(struct watch *w)
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
+/* Something is there that the question is not about, and stays: select does not ask for a hang-up. */
+static int rest(void)
+{
+    return weft_sleep(WEFT_MSEC);
+}
+
 /* The question's answer, or why no wait for one is possible. A descriptor that was closed is the answer's business. */
 static ssize_t ask_parked(struct question *q)
 {
@@ -103,8 +109,7 @@ static ssize_t ask_parked(struct question *q)
         ssize_t told = watch_wait(&w);
         r = told >= 0 || told == -EBADF ? q->ask(q) : told;
         if (told > 0 && r == 0)
-            r = weft_sleep(
-                WEFT_MSEC); /* of something that the question is not about: select does not ask for a hang-up */
+            r = rest();
     }
     watch_end(&w);
     return r;
@@ -118,7 +123,8 @@ static ssize_t ask_blocked(struct question *q, int64_t deadline)
         if (left <= 0)
             return 0;
         int r = W_RESULT(W_IN_REGION(W_REAL(ppoll)(q->fds, q->count, left != WEFT_NEVER ? &ts : NULL, NULL)));
-        if (r < 0 || (r = q->ask(q)) != 0)
+        bool told = r > 0;
+        if (r < 0 || (r = q->ask(q)) != 0 || (told && (r = rest()) < 0))
             return r;
     }
 }
