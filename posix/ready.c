@@ -139,8 +139,11 @@ static ssize_t ask_within(struct question *q, int64_t ns)
 {
     struct w_limit limit;
     ssize_t r = q->ask(q);
-    if (r != 0 || ns == 0)
+    if (r != 0) {
+        if (w_is_due())
+            weft_cancelled(); /* others may run */
         return r;
+    }
     int64_t deadline = w_deadline(ns);
     if (!w_limit_begin(&limit, ns))
         return ask_blocked(q, deadline);
@@ -167,18 +170,25 @@ static int64_t of_milliseconds(int ms)
     return ms < 0 ? WEFT_NEVER : ms * WEFT_MSEC;
 }
 
+/* No time at all: it cannot wait, and a handler may ask so. */
+static bool none(const struct timespec *ts)
+{
+    return ts != NULL && ts->tv_sec == 0 && ts->tv_nsec == 0;
+}
+
 /* Can it be done without the thread's mask of signals, or should libc say what is wrong? */
 static bool plain(const struct timespec *ts, const sigset_t *mask)
 {
     return mask == NULL && (ts == NULL || w_valid(ts));
 }
 
-W_CALL(int, poll, (struct pollfd * fds, nfds_t count, int ms), (fds, count, ms),
-       poll_within(fds, count, of_milliseconds(ms)))
-W_CALL(int, ppoll, (struct pollfd * fds, nfds_t count, const struct timespec *ts, const sigset_t *mask),
-       (fds, count, ts, mask),
-       plain(ts, mask) ? poll_within(fds, count, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(ppoll)(fds, count, ts, mask))))
+W_CALL_UNLESS(ms == 0, int, poll, (struct pollfd * fds, nfds_t count, int ms), (fds, count, ms),
+              poll_within(fds, count, of_milliseconds(ms)))
+W_CALL_UNLESS(none(ts), int, ppoll,
+              (struct pollfd * fds, nfds_t count, const struct timespec *ts, const sigset_t *mask),
+              (fds, count, ts, mask),
+              plain(ts, mask) ? poll_within(fds, count, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(ppoll)(fds, count, ts, mask))))
 
 WEFT_API int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t room)
 {
@@ -277,13 +287,15 @@ static ssize_t select_timed(int n, fd_set *readable, fd_set *writable, fd_set *u
     return r;
 }
 
-W_CALL(int, select, (int n, fd_set *readable, fd_set *writable, fd_set *urgent, struct timeval *tv),
-       (n, readable, writable, urgent, tv), select_timed(n, readable, writable, urgent, tv))
-W_CALL(int, pselect,
-       (int n, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *ts, const sigset_t *mask),
-       (n, readable, writable, urgent, ts, mask),
-       plain(ts, mask) ? select_within(n, readable, writable, urgent, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(pselect)(n, readable, writable, urgent, ts, mask))))
+W_CALL_UNLESS(tv != NULL && tv->tv_sec == 0 && tv->tv_usec == 0, int, select,
+              (int n, fd_set *readable, fd_set *writable, fd_set *urgent, struct timeval *tv),
+              (n, readable, writable, urgent, tv), select_timed(n, readable, writable, urgent, tv))
+W_CALL_UNLESS(none(ts), int, pselect,
+              (int n, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *ts,
+               const sigset_t *mask),
+              (n, readable, writable, urgent, ts, mask),
+              plain(ts, mask) ? select_within(n, readable, writable, urgent, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(pselect)(n, readable, writable, urgent, ts, mask))))
 
 /* ---- epoll_wait ------------------------------------------------------------------------------------------------- */
 
@@ -307,14 +319,14 @@ static ssize_t epoll_within(int epfd, struct epoll_event *events, int max, int64
     return ask_within(&c.q, ns);
 }
 
-W_CALL(int, epoll_wait, (int epfd, struct epoll_event *events, int max, int ms), (epfd, events, max, ms),
-       epoll_within(epfd, events, max, of_milliseconds(ms)))
-W_CALL(int, epoll_pwait, (int epfd, struct epoll_event *events, int max, int ms, const sigset_t *mask),
-       (epfd, events, max, ms, mask),
-       plain(NULL, mask) ? epoll_within(epfd, events, max, of_milliseconds(ms))
-                         : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait)(epfd, events, max, ms, mask))))
-W_CALL(int, epoll_pwait2,
-       (int epfd, struct epoll_event *events, int max, const struct timespec *ts, const sigset_t *mask),
-       (epfd, events, max, ts, mask),
-       plain(ts, mask) ? epoll_within(epfd, events, max, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait2)(epfd, events, max, ts, mask))))
+W_CALL_UNLESS(ms == 0, int, epoll_wait, (int epfd, struct epoll_event *events, int max, int ms),
+              (epfd, events, max, ms), epoll_within(epfd, events, max, of_milliseconds(ms)))
+W_CALL_UNLESS(ms == 0, int, epoll_pwait, (int epfd, struct epoll_event *events, int max, int ms, const sigset_t *mask),
+              (epfd, events, max, ms, mask),
+              plain(NULL, mask) ? epoll_within(epfd, events, max, of_milliseconds(ms))
+                                : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait)(epfd, events, max, ms, mask))))
+W_CALL_UNLESS(none(ts), int, epoll_pwait2,
+              (int epfd, struct epoll_event *events, int max, const struct timespec *ts, const sigset_t *mask),
+              (epfd, events, max, ts, mask),
+              plain(ts, mask) ? epoll_within(epfd, events, max, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait2)(epfd, events, max, ts, mask))))
