@@ -101,6 +101,10 @@ int main(int argc, char **argv)
         clients = atoi(argv[3]);
     if (argc > 4)
         seconds = atoi(argv[4]);
+    if (clients < 1 || seconds < 1 || (argc == 2 && strcmp(argv[1], "--load") == 0)) {
+        fprintf(stderr, "usage: echo [ADDRESS | --load ADDRESS [CLIENTS [SECONDS]]]\n");
+        return 2;
+    }
     server_block_signals();
     return weft_run(start, argv) == 0 ? 0 : 1;
 }

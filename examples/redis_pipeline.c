@@ -224,11 +224,11 @@ static void start(void *address)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
+    goroutines = argc > 2 ? atoi(argv[2]) : goroutines;
+    times = argc > 3 ? atoi(argv[3]) : times;
+    if (argc < 2 || goroutines < 1 || times < 1) {
         fprintf(stderr, "usage: redis_pipeline ADDRESS [GOROUTINES [TIMES]]\n");
         return 2;
     }
-    goroutines = argc > 2 ? atoi(argv[2]) : goroutines;
-    times = argc > 3 ? atoi(argv[3]) : times;
     return weft_run(start, argv[1]) == 0 ? 0 : 1;
 }

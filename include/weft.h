@@ -81,7 +81,7 @@ WEFT_API void weft_yield(void);
 /* Ends this goroutine. In the main goroutine: the others run on, and weft_run returns 0 after the last. */
 WEFT_API void weft_exit(void) __attribute__((noreturn));
 
-/* This goroutine's number, never used again in this run; 0 outside a goroutine. */
+/* This goroutine's number, never used again in this run; 0 outside a goroutine. Unlike other calls it never lets others run. */
 WEFT_API uint64_t weft_id(void);
 
 /* Between the two, which nest, this goroutine stays on its OS thread, and that thread runs nothing else. */

@@ -21,7 +21,7 @@
 
 #define VECTOR(buffer, size) (&(struct iovec){(void *)(buffer), (size)})
 
-enum { NEVER_WAIT = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
+enum { NEVER_WAIT = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB }; /* when receiving */
 
 static size_t bytes(const struct iovec *iov, size_t count)
 {
@@ -35,6 +35,14 @@ static size_t bytes(const struct iovec *iov, size_t count)
 static bool trivial(const struct iovec *iov, int count)
 {
     return count <= 0 || count > IOV_MAX || bytes(iov, (size_t)count) == 0;
+}
+
+/* One that goes on without waiting lets others run, but not in a handler, which uses non-blocking ones (PX3). */
+static ssize_t done_at_once(int fd, ssize_t r)
+{
+    if (r >= 0 && w_is_due() && w_blocking(fd))
+        weft_cancelled();
+    return r;
 }
 
 /* As the kernel does for whoever writes where nobody reads. */
@@ -85,10 +93,10 @@ static ssize_t receive(int fd, struct msghdr *m, int flags)
 {
     if (!(flags & MSG_WAITALL)) { /* which a try would cut short */
         ssize_t r = W_RESULT(W_REAL(recvmsg)(fd, m, flags | MSG_DONTWAIT));
-        if (r != -EAGAIN || flags & NEVER_WAIT)
-            return r;
+        if (r != -EAGAIN)
+            return done_at_once(fd, r);
     }
-    if (flags & NEVER_WAIT || !w_blocking(fd))
+    if (!w_blocking(fd))
         return W_RESULT(W_REAL(recvmsg)(fd, m, flags));
     return W_WITHIN(w_socket_limit(fd, SO_RCVTIMEO), -EAGAIN, weft_recvmsg(fd, m, flags),
                     W_REAL(recvmsg)(fd, m, flags));
@@ -162,7 +170,9 @@ static ssize_t transmit(int fd, const struct msghdr *m, int flags)
 {
     ssize_t r = W_RESULT(W_REAL(sendmsg)(fd, m, flags | MSG_DONTWAIT));
     bool waits = r == -EAGAIN || (r >= 0 && (size_t)r < bytes(m->msg_iov, m->msg_iovlen));
-    if (!waits || flags & MSG_DONTWAIT || !w_blocking(fd))
+    if (!waits)
+        return done_at_once(fd, r);
+    if (!w_blocking(fd))
         return r;
     return r > 0 ? send_rest(fd, m, flags, (size_t)r) : signalled(send_waiting(fd, m, flags), flags);
 }
@@ -197,19 +207,22 @@ W_CALL(ssize_t, write, (int fd, const void *buffer, size_t size), (fd, buffer, s
 W_CALL(ssize_t, readv, (int fd, const struct iovec *iov, int n), (fd, iov, n), get(fd, iov, n))
 W_CALL(ssize_t, writev, (int fd, const struct iovec *iov, int n), (fd, iov, n), put(fd, iov, n))
 
-W_CALL(ssize_t, recv, (int fd, void *buffer, size_t size, int flags), (fd, buffer, size, flags),
-       receive_from(fd, VECTOR(buffer, size), flags, NULL, NULL))
-W_CALL(ssize_t, recvfrom, (int fd, void *buffer, size_t size, int flags, struct sockaddr *address, socklen_t *length),
-       (fd, buffer, size, flags, address, length), receive_from(fd, VECTOR(buffer, size), flags, address, length))
-W_CALL(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), (fd, message, flags), receive(fd, message, flags))
+W_CALL_UNLESS((flags & NEVER_WAIT) != 0, ssize_t, recv, (int fd, void *buffer, size_t size, int flags),
+              (fd, buffer, size, flags), receive_from(fd, VECTOR(buffer, size), flags, NULL, NULL))
+W_CALL_UNLESS((flags & NEVER_WAIT) != 0, ssize_t, recvfrom,
+              (int fd, void *buffer, size_t size, int flags, struct sockaddr *address, socklen_t *length),
+              (fd, buffer, size, flags, address, length),
+              receive_from(fd, VECTOR(buffer, size), flags, address, length))
+W_CALL_UNLESS((flags & NEVER_WAIT) != 0, ssize_t, recvmsg, (int fd, struct msghdr *message, int flags),
+              (fd, message, flags), receive(fd, message, flags))
 
-W_CALL(ssize_t, send, (int fd, const void *buffer, size_t size, int flags), (fd, buffer, size, flags),
-       transmit_to(fd, VECTOR(buffer, size), flags, NULL, 0))
-W_CALL(ssize_t, sendto,
-       (int fd, const void *buffer, size_t size, int flags, const struct sockaddr *address, socklen_t length),
-       (fd, buffer, size, flags, address, length), transmit_to(fd, VECTOR(buffer, size), flags, address, length))
-W_CALL(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), (fd, message, flags),
-       transmit(fd, message, flags))
+W_CALL_UNLESS((flags & MSG_DONTWAIT) != 0, ssize_t, send, (int fd, const void *buffer, size_t size, int flags),
+              (fd, buffer, size, flags), transmit_to(fd, VECTOR(buffer, size), flags, NULL, 0))
+W_CALL_UNLESS((flags & MSG_DONTWAIT) != 0, ssize_t, sendto,
+              (int fd, const void *buffer, size_t size, int flags, const struct sockaddr *address, socklen_t length),
+              (fd, buffer, size, flags, address, length), transmit_to(fd, VECTOR(buffer, size), flags, address, length))
+W_CALL_UNLESS((flags & MSG_DONTWAIT) != 0, ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags),
+              (fd, message, flags), transmit(fd, message, flags))
 
 W_CALL(ssize_t, pread, (int fd, void *buffer, size_t size, off_t offset), (fd, buffer, size, offset),
        weft_pread(fd, buffer, size, offset))

@@ -94,6 +94,12 @@ static void watch_end(struct watch *w)
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
+/* Something is there that the question is not about, and stays: select does not ask for a hang-up. */
+static int rest(void)
+{
+    return weft_sleep(WEFT_MSEC);
+}
+
 /* The question's answer, or why no wait for one is possible. A descriptor that was closed is the answer's business. */
 static ssize_t ask_parked(struct question *q)
 {
@@ -103,8 +109,7 @@ static ssize_t ask_parked(struct question *q)
         ssize_t told = watch_wait(&w);
         r = told >= 0 || told == -EBADF ? q->ask(q) : told;
         if (told > 0 && r == 0)
-            r = weft_sleep(
-                WEFT_MSEC); /* of something that the question is not about: select does not ask for a hang-up */
+            r = rest();
     }
     watch_end(&w);
     return r;
@@ -118,7 +123,8 @@ static ssize_t ask_blocked(struct question *q, int64_t deadline)
         if (left <= 0)
             return 0;
         int r = W_RESULT(W_IN_REGION(W_REAL(ppoll)(q->fds, q->count, left != WEFT_NEVER ? &ts : NULL, NULL)));
-        if (r < 0 || (r = q->ask(q)) != 0)
+        bool told = r > 0;
+        if (r < 0 || (r = q->ask(q)) != 0 || (told && (r = rest()) < 0))
             return r;
     }
 }
@@ -133,8 +139,11 @@ static ssize_t ask_within(struct question *q, int64_t ns)
 {
     struct w_limit limit;
     ssize_t r = q->ask(q);
-    if (r != 0 || ns == 0)
+    if (r != 0) {
+        if (w_is_due())
+            weft_cancelled(); /* others may run */
         return r;
+    }
     int64_t deadline = w_deadline(ns);
     if (!w_limit_begin(&limit, ns))
         return ask_blocked(q, deadline);
@@ -161,18 +170,25 @@ static int64_t of_milliseconds(int ms)
     return ms < 0 ? WEFT_NEVER : ms * WEFT_MSEC;
 }
 
+/* No time at all: it cannot wait, and a handler may ask so. */
+static bool none(const struct timespec *ts)
+{
+    return ts != NULL && ts->tv_sec == 0 && ts->tv_nsec == 0;
+}
+
 /* Can it be done without the thread's mask of signals, or should libc say what is wrong? */
 static bool plain(const struct timespec *ts, const sigset_t *mask)
 {
     return mask == NULL && (ts == NULL || w_valid(ts));
 }
 
-W_CALL(int, poll, (struct pollfd * fds, nfds_t count, int ms), (fds, count, ms),
-       poll_within(fds, count, of_milliseconds(ms)))
-W_CALL(int, ppoll, (struct pollfd * fds, nfds_t count, const struct timespec *ts, const sigset_t *mask),
-       (fds, count, ts, mask),
-       plain(ts, mask) ? poll_within(fds, count, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(ppoll)(fds, count, ts, mask))))
+W_CALL_UNLESS(ms == 0, int, poll, (struct pollfd * fds, nfds_t count, int ms), (fds, count, ms),
+              poll_within(fds, count, of_milliseconds(ms)))
+W_CALL_UNLESS(none(ts), int, ppoll,
+              (struct pollfd * fds, nfds_t count, const struct timespec *ts, const sigset_t *mask),
+              (fds, count, ts, mask),
+              plain(ts, mask) ? poll_within(fds, count, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(ppoll)(fds, count, ts, mask))))
 
 WEFT_API int __poll_chk(struct pollfd *fds, nfds_t count, int ms, size_t room)
 {
@@ -271,13 +287,15 @@ static ssize_t select_timed(int n, fd_set *readable, fd_set *writable, fd_set *u
     return r;
 }
 
-W_CALL(int, select, (int n, fd_set *readable, fd_set *writable, fd_set *urgent, struct timeval *tv),
-       (n, readable, writable, urgent, tv), select_timed(n, readable, writable, urgent, tv))
-W_CALL(int, pselect,
-       (int n, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *ts, const sigset_t *mask),
-       (n, readable, writable, urgent, ts, mask),
-       plain(ts, mask) ? select_within(n, readable, writable, urgent, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(pselect)(n, readable, writable, urgent, ts, mask))))
+W_CALL_UNLESS(tv != NULL && tv->tv_sec == 0 && tv->tv_usec == 0, int, select,
+              (int n, fd_set *readable, fd_set *writable, fd_set *urgent, struct timeval *tv),
+              (n, readable, writable, urgent, tv), select_timed(n, readable, writable, urgent, tv))
+W_CALL_UNLESS(none(ts), int, pselect,
+              (int n, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *ts,
+               const sigset_t *mask),
+              (n, readable, writable, urgent, ts, mask),
+              plain(ts, mask) ? select_within(n, readable, writable, urgent, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(pselect)(n, readable, writable, urgent, ts, mask))))
 
 /* ---- epoll_wait ------------------------------------------------------------------------------------------------- */
 
@@ -301,14 +319,14 @@ static ssize_t epoll_within(int epfd, struct epoll_event *events, int max, int64
     return ask_within(&c.q, ns);
 }
 
-W_CALL(int, epoll_wait, (int epfd, struct epoll_event *events, int max, int ms), (epfd, events, max, ms),
-       epoll_within(epfd, events, max, of_milliseconds(ms)))
-W_CALL(int, epoll_pwait, (int epfd, struct epoll_event *events, int max, int ms, const sigset_t *mask),
-       (epfd, events, max, ms, mask),
-       plain(NULL, mask) ? epoll_within(epfd, events, max, of_milliseconds(ms))
-                         : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait)(epfd, events, max, ms, mask))))
-W_CALL(int, epoll_pwait2,
-       (int epfd, struct epoll_event *events, int max, const struct timespec *ts, const sigset_t *mask),
-       (epfd, events, max, ts, mask),
-       plain(ts, mask) ? epoll_within(epfd, events, max, w_nanoseconds(ts))
-                       : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait2)(epfd, events, max, ts, mask))))
+W_CALL_UNLESS(ms == 0, int, epoll_wait, (int epfd, struct epoll_event *events, int max, int ms),
+              (epfd, events, max, ms), epoll_within(epfd, events, max, of_milliseconds(ms)))
+W_CALL_UNLESS(ms == 0, int, epoll_pwait, (int epfd, struct epoll_event *events, int max, int ms, const sigset_t *mask),
+              (epfd, events, max, ms, mask),
+              plain(NULL, mask) ? epoll_within(epfd, events, max, of_milliseconds(ms))
+                                : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait)(epfd, events, max, ms, mask))))
+W_CALL_UNLESS(none(ts), int, epoll_pwait2,
+              (int epfd, struct epoll_event *events, int max, const struct timespec *ts, const sigset_t *mask),
+              (epfd, events, max, ts, mask),
+              plain(ts, mask) ? epoll_within(epfd, events, max, w_nanoseconds(ts))
+                              : W_RESULT(W_IN_REGION(W_REAL(epoll_pwait2)(epfd, events, max, ts, mask))))

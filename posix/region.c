@@ -19,12 +19,13 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* What it returns and errno stay libc's. */
-#define IN_REGION(type, name, params, args)                                    \
-    WEFT_API type name params                                                  \
-    {                                                                          \
-        return w_parks() ? W_IN_REGION(W_REAL(name) args) : W_REAL(name) args; \
+/* What it returns and errno stay libc's. A call that cannot wait is passed on. */
+#define IN_REGION_UNLESS(at_once, type, name, params, args)                                  \
+    WEFT_API type name params                                                                \
+    {                                                                                        \
+        return !(at_once) && w_parks() ? W_IN_REGION(W_REAL(name) args) : W_REAL(name) args; \
     }
+#define IN_REGION(type, name, params, args) IN_REGION_UNLESS(false, type, name, params, args)
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
@@ -41,16 +42,23 @@
         mode_;                                                     \
     })
 
+/* For the other end of a FIFO, for a device or for a lease. */
+static bool waits(int flags)
+{
+    return !(flags & O_NONBLOCK);
+}
+
 WEFT_API int open(const char *path, int flags, ...)
 {
     mode_t mode = MODE_AFTER(flags);
-    return w_parks() ? W_IN_REGION(W_REAL(open)(path, flags, mode)) : W_REAL(open)(path, flags, mode);
+    return waits(flags) && w_parks() ? W_IN_REGION(W_REAL(open)(path, flags, mode)) : W_REAL(open)(path, flags, mode);
 }
 
 WEFT_API int openat(int at, const char *path, int flags, ...)
 {
     mode_t mode = MODE_AFTER(flags);
-    return w_parks() ? W_IN_REGION(W_REAL(openat)(at, path, flags, mode)) : W_REAL(openat)(at, path, flags, mode);
+    return waits(flags) && w_parks() ? W_IN_REGION(W_REAL(openat)(at, path, flags, mode))
+                                     : W_REAL(openat)(at, path, flags, mode);
 }
 
 W_ALIAS(open64, open)
@@ -75,18 +83,18 @@ IN_REGION(int, fsync, (int fd), (fd))
 IN_REGION(int, fdatasync, (int fd), (fd))
 IN_REGION(int, syncfs, (int fd), (fd))
 IN_REGION(int, sync_file_range, (int fd, off64_t offset, off64_t n, unsigned flags), (fd, offset, n, flags))
-IN_REGION(int, msync, (void *at, size_t size, int flags), (at, size, flags))
-IN_REGION(int, flock, (int fd, int operation), (fd, operation))
-IN_REGION(int, lockf, (int fd, int operation, off_t size), (fd, operation, size))
+IN_REGION_UNLESS(!(flags & MS_SYNC), int, msync, (void *at, size_t size, int flags), (at, size, flags))
+IN_REGION_UNLESS((operation & (LOCK_NB | LOCK_UN)) != 0, int, flock, (int fd, int operation), (fd, operation))
+IN_REGION_UNLESS(operation != F_LOCK, int, lockf, (int fd, int operation, off_t size), (fd, operation, size))
 W_ALIAS(creat64, creat)
 W_ALIAS(lockf64, lockf)
 
 IN_REGION(ssize_t, preadv, (int fd, const struct iovec *iov, int n, off_t offset), (fd, iov, n, offset))
 IN_REGION(ssize_t, pwritev, (int fd, const struct iovec *iov, int n, off_t offset), (fd, iov, n, offset))
-IN_REGION(ssize_t, preadv2, (int fd, const struct iovec *iov, int n, off_t offset, int flags),
-          (fd, iov, n, offset, flags))
-IN_REGION(ssize_t, pwritev2, (int fd, const struct iovec *iov, int n, off_t offset, int flags),
-          (fd, iov, n, offset, flags))
+IN_REGION_UNLESS((flags & RWF_NOWAIT) != 0, ssize_t, preadv2,
+                 (int fd, const struct iovec *iov, int n, off_t offset, int flags), (fd, iov, n, offset, flags))
+IN_REGION_UNLESS((flags & RWF_NOWAIT) != 0, ssize_t, pwritev2,
+                 (int fd, const struct iovec *iov, int n, off_t offset, int flags), (fd, iov, n, offset, flags))
 W_ALIAS(preadv64, preadv)
 W_ALIAS(pwritev64, pwritev)
 W_ALIAS(preadv64v2, preadv2)
@@ -101,9 +109,11 @@ W_ALIAS(sendfile64, sendfile)
 
 /* ---- many messages at once -------------------------------------------------------------------------------------- */
 
-IN_REGION(int, recvmmsg, (int fd, struct mmsghdr *messages, unsigned n, int flags, struct timespec *ts),
-          (fd, messages, n, flags, ts))
-IN_REGION(int, sendmmsg, (int fd, struct mmsghdr *messages, unsigned n, int flags), (fd, messages, n, flags))
+IN_REGION_UNLESS((flags & MSG_DONTWAIT) != 0, int, recvmmsg,
+                 (int fd, struct mmsghdr *messages, unsigned n, int flags, struct timespec *ts),
+                 (fd, messages, n, flags, ts))
+IN_REGION_UNLESS((flags & MSG_DONTWAIT) != 0, int, sendmmsg, (int fd, struct mmsghdr *messages, unsigned n, int flags),
+                 (fd, messages, n, flags))
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
 
@@ -129,8 +139,13 @@ IN_REGION(int, gethostbyaddr_r,
 /* ---- processes and terminals ------------------------------------------------------------------------------------ */
 
 IN_REGION(pid_t, wait, (int *status), (status))
-IN_REGION(pid_t, waitpid, (pid_t pid, int *status, int options), (pid, status, options))
-IN_REGION(pid_t, wait4, (pid_t pid, int *status, int options, struct rusage *usage), (pid, status, options, usage))
-IN_REGION(int, waitid, (idtype_t type, id_t id, siginfo_t *info, int options), (type, id, info, options))
+IN_REGION_UNLESS((options & WNOHANG) != 0, pid_t, wait3, (int *status, int options, struct rusage *usage),
+                 (status, options, usage))
+IN_REGION_UNLESS((options & WNOHANG) != 0, pid_t, waitpid, (pid_t pid, int *status, int options),
+                 (pid, status, options))
+IN_REGION_UNLESS((options & WNOHANG) != 0, pid_t, wait4, (pid_t pid, int *status, int options, struct rusage *usage),
+                 (pid, status, options, usage))
+IN_REGION_UNLESS((options & WNOHANG) != 0, int, waitid, (idtype_t type, id_t id, siginfo_t *info, int options),
+                 (type, id, info, options))
 IN_REGION(int, system, (const char *command), (command))
 IN_REGION(int, tcdrain, (int fd), (fd))

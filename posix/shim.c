@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/time.h>
@@ -79,9 +80,35 @@ OUT_OF_LINE static bool is_passing(void)
 
 static bool useless; /* there is no runtime for us here; constant once constructors have run, and in a child */
 
+/* Is a handler with SA_ONSTACK running (PX3)? Asked in goroutines only: their threads have one such stack from their begin to
+ * their end. */
+OUT_OF_LINE static bool on_signal_stack(void)
+{
+    static __thread struct {
+        bool known;
+        uintptr_t low, size;
+    } stack;
+    if (!stack.known) {
+        stack_t now = {0};
+        sigaltstack(NULL, &now);
+        stack.low = (uintptr_t)now.ss_sp;
+        stack.size = now.ss_flags & SS_DISABLE ? 0 : now.ss_size;
+        stack.known = true;
+    }
+    return (uintptr_t)__builtin_frame_address(0) - stack.low < stack.size;
+}
+
 bool w_parks(void)
 {
-    return !is_passing() && !useless && weft_id() != 0;
+    return !is_passing() && !useless && weft_id() != 0 && !on_signal_stack();
+}
+
+/* With 1 us for each of them that is soon; a quantum has 10 ms. */
+OUT_OF_LINE bool w_is_due(void)
+{
+    enum { EVERY = 32 };
+    static __thread unsigned calls;
+    return ++calls % EVERY == 0;
 }
 
 /* A child has one thread and no runtime, though it believes to be in a goroutine until it calls exec. */

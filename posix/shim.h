@@ -16,6 +16,9 @@
  *   PX1  errno is touched out of line only: a goroutine may come back on another thread, and compilers keep its address
  *   PX2  the calls that libc or its plug-ins make inside a region of ours are passed on: they are on that thread, and may hold
  *        its locks
+ *   PX3  a signal handler may be in the middle of libc: what it calls must not park, take locks or begin a region. On the
+ *        stack for signals it is known for what it is. Elsewhere calls that cannot wait are passed on, and those on
+ *        descriptors that are non-blocking go no further than asking for that
  *
  * Rejected: O_NONBLOCK on all descriptors behind the library's back. It is a property of the open file, which others share,
  * and the library may ask for it.
@@ -38,8 +41,11 @@
 
 void *w_real(_Atomic(void *) *found, const char *name);
 
-/* Is this a goroutine, and not inside a region of ours (PX2)? */
+/* Is this a goroutine, and neither inside a region of ours (PX2) nor on the stack for signals (PX3)? Never switches. */
 bool w_parks(void);
+
+/* Calls that are done at once let nobody else run. Every so often one says so here: true, then it should call Weft. */
+bool w_is_due(void);
 
 /* Does the library expect calls on it to wait? Not of a bad descriptor. */
 bool w_blocking(int fd);
@@ -63,12 +69,13 @@ int w_errno_swap(int next); /* returns the former */
 /* The way back: r, or -1 and errno. */
 ssize_t w_result(ssize_t r);
 
-/* A call of libc's name: in a goroutine `parked` gives its result, else libc does. */
-#define W_CALL(type, name, params, args, parked)                       \
-    WEFT_API type name params                                          \
-    {                                                                  \
-        return w_parks() ? (type)w_result(parked) : W_REAL(name) args; \
+/* A call of libc's name: in a goroutine `parked` gives its result, else libc does, as it does where the call cannot wait. */
+#define W_CALL_UNLESS(at_once, type, name, params, args, parked)                     \
+    WEFT_API type name params                                                        \
+    {                                                                                \
+        return !(at_once) && w_parks() ? (type)w_result(parked) : W_REAL(name) args; \
     }
+#define W_CALL(type, name, params, args, parked) W_CALL_UNLESS(false, type, name, params, args, parked)
 
 /* Another name of it. */
 #define W_ALIAS(name, other) WEFT_API extern __typeof__(other) name __attribute__((alias(#other)));

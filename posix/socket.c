@@ -3,31 +3,81 @@
  * accept, connect, close.
  *
  * weft_accept and weft_connect make descriptors non-blocking, which a library must not see. A listener that is blocking cannot be
- * asked for a connection without waiting; so its mode is changed for a moment, by one goroutine at a time.
+ * asked for a connection without waiting. So goroutines take turns: one looks whether there is a connection, and if so accepts
+ * it. Only somebody who is none of them, a plain thread or another process, can be faster; then the thread waits for the next
+ * connection, in a region.
+ *
+ * Rejected: O_NONBLOCK for a moment. Whoever else calls accept in that moment gets an EAGAIN that he did not ask for.
  */
 #include "shim.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TAKERS = 64 };
+/* ---- accept ----------------------------------------------------------------------------------------------------- */
 
-static weft_mutex takers[TAKERS]; /* by descriptor number; two may share one, as it is held for a moment only */
+/* The turn at one listener: it may be long, so each has its own. */
+struct turn {
+    struct turn *next; /* guard */
+    int fd;            /* constant */
+    int users;         /* goroutines that have it or want it; guard */
+    weft_mutex taken;
+};
 
-/* -EAGAIN: another was faster. */
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; /* held by goroutines, but never while one parks */
+static struct turn *turns;                                /* those that have users; guard */
+
+static struct turn *turn_of(int fd)
+{
+    struct turn *fresh = calloc(1, sizeof *fresh), *t;
+    if (fresh == NULL)
+        return NULL;
+    fresh->fd = fd;
+    pthread_mutex_lock(&guard);
+    for (t = turns; t != NULL && t->fd != fd; t = t->next)
+        ;
+    if (t == NULL) {
+        t = fresh;
+        t->next = turns;
+        turns = t;
+    }
+    t->users++;
+    pthread_mutex_unlock(&guard);
+    if (t != fresh)
+        free(fresh);
+    return t;
+}
+
+static void turn_end(struct turn *t)
+{
+    pthread_mutex_lock(&guard);
+    bool last = --t->users == 0;
+    struct turn **at = &turns;
+    while (last && *at != t)
+        at = &(*at)->next;
+    if (last)
+        *at = t->next;
+    pthread_mutex_unlock(&guard);
+    if (last)
+        free(t);
+}
+
+/* -EAGAIN: another was faster, or took so long that the socket's limit is over. */
 static int take(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
-    weft_mutex *taker = &takers[(unsigned)fd % TAKERS];
-    int r = weft_lock(taker);
-    if (r != 0)
-        return r;
-    int mode = W_RESULT(fcntl(fd, F_GETFL));
-    W_RESULT(fcntl(fd, F_SETFL, mode | O_NONBLOCK));
-    r = W_RESULT(W_REAL(accept4)(fd, address, length, flags));
-    W_RESULT(fcntl(fd, F_SETFL, mode));
-    weft_unlock(taker);
+    struct turn *t = turn_of(fd);
+    int r = t != NULL ? weft_lock(&t->taken) : -ENOMEM;
+    if (r == 0) {
+        r = W_RESULT(W_REAL(poll)(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0));
+        r = r == 0 ? -EAGAIN : r < 0 ? r : W_RESULT(W_IN_REGION(W_REAL(accept4)(fd, address, length, flags)));
+        weft_unlock(&t->taken);
+    }
+    if (t != NULL)
+        turn_end(t);
     return r;
 }
 

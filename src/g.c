@@ -529,14 +529,22 @@ void weft_exit(void)
     w_restart(w_stack_top(m->g->stack_class, m->g->stack_lo));
 }
 
-/* A signal handler may ask, through libweft_posix: in the middle of the runtime it is in no goroutine. */
+/* The way in that others take may lead to another goroutine. A signal handler may ask, through libweft_posix, in the middle of
+ * libc: this does not switch, nor end a region. In the middle of the runtime a handler is in no goroutine. */
 uint64_t weft_id(void)
 {
     struct w_m *m = w_m();
     if (m == NULL || ld_relaxed(&m->in_runtime)) /* relaxed: this thread's own */
         return 0;
-    m = w_enter();
-    uint64_t id = m->g->id;
+    st_relaxed(&m->in_runtime, 1); /* relaxed: as in w_enter. From here on nobody abandons it, so its G is there */
+    w_compiler_barrier();
+    bool abandoned = false;
+    if (unlikely((uintptr_t)ld_relaxed(&m->gate) <= (uintptr_t)W_GATE_REGION)) {
+        w_lock(&w_sched.lock, W_RANK_SCHED);
+        abandoned = m->abandoned;
+        w_unlock(&w_sched.lock, W_RANK_SCHED);
+    }
+    uint64_t id = abandoned ? 0 : m->g->id;
     w_leave();
     return id;
 }

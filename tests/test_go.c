@@ -201,6 +201,30 @@ CASE(ids_are_unique_and_zero_outside)
     }
 }
 
+/* Signal handlers ask it through libweft_posix, wherever they are. */
+static void id_main(void *arg)
+{
+    _Atomic int ran = 0;
+    uint64_t id = weft_id();
+    (void)arg;
+    CHECK_EQ(weft_go(add_one, &ran), 0);
+    for (int64_t end = weft_now() + 50 * WEFT_MSEC; weft_now() < end;)
+        CHECK_EQ(weft_id(), id);
+    CHECK_EQ(ran, 0);
+    weft_block_enter();
+    for (int64_t end = weft_now() + 20 * WEFT_SEC; ran == 0 && weft_now() < end;)
+        CHECK_EQ(weft_id(), id);
+    CHECK_EQ(ran, 1);
+    CHECK_EQ(weft_id(), id);
+    weft_block_leave();
+    CHECK_EQ(weft_id(), id);
+}
+
+CASE(asking_for_the_id_lets_nobody_else_run)
+{
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = 1, .quantum = WEFT_MSEC}, id_main, NULL), 0);
+}
+
 static void wait_for(void *arg)
 {
     weft_wg_wait(arg);

@@ -167,7 +167,7 @@ static void lock_for_ever(void *arg)
         CHECK_EQ(weft_lock(&s->mu), 0);
         spin_for(1000);
         weft_unlock(&s->mu);
-        weft_id(); /* where it may be asked to let others run */
+        weft_cancelled(); /* where it may be asked to let others run */
     }
     s->victims--;
 }

@@ -309,7 +309,7 @@ static void call_until(void *arg)
     _Atomic int *flag = arg;
     CHECK_EQ(weft_go(set_flag, flag), 0);
     for (int64_t end = weft_now() + 20 * WEFT_SEC; !*flag && weft_now() < end;)
-        weft_id();
+        weft_cancelled();
     CHECK_EQ(*flag, 1);
 }
 
@@ -327,7 +327,7 @@ static void call_for_a_while(void *arg)
     _Atomic int *flag = arg;
     CHECK_EQ(weft_go(set_flag, flag), 0);
     for (int64_t end = weft_now() + 100 * WEFT_MSEC; weft_now() < end;)
-        weft_id();
+        weft_cancelled();
     CHECK_EQ(*flag, 0);
 }
 
@@ -346,7 +346,7 @@ static void share(void *arg)
     _Atomic int64_t *mine = arg;
     while (!over) {
         compute(10 * WEFT_USEC);
-        weft_id();
+        weft_cancelled();
         ++*mine;
     }
 }
@@ -445,7 +445,7 @@ static void stay(void *arg)
             if (i % 10 == 0)
                 sleep_in_region(1);
             CHECK_EQ(thread_id(), tid);
-            weft_id();
+            weft_cancelled();
         }
         if (round == 0)
             weft_unpin(); /* still pinned once */

@@ -406,6 +406,12 @@ def send_and_end(connection, data):
 
 
 @case
+def echo__refuses_to_do_nothing():
+    for words in ([], ["127.0.0.1:1", "0"], ["127.0.0.1:1", "1", "0"], ["127.0.0.1:1", "1", "-1"]):
+        must_match(r"usage: echo .*\n", output_of(program("echo"), "--load", *words, code=2))
+
+
+@case
 def echo__load():
     must_match(r"64 clients: \d+ round trips/s, 0 wrong answers\n", output_of(program("echo")))
     with server("echo", "127.0.0.1:0") as address:
@@ -602,6 +608,12 @@ def redis_pipeline__replies_in_order():
             must_match(rf"{goroutines * times * 3} commands of {goroutines} goroutines over one connection: 0 wrong replies\n"
                        rf"counted to {goroutines * times}\n[1-9]\d* commands/s, [1-9]\d* in a write\n",
                        output_of(program("redis_pipeline"), address, str(goroutines), str(times)))
+
+
+@case
+def redis_pipeline__refuses_to_do_nothing():
+    for numbers in (["0"], ["-1"], ["4", "0"], ["four"]):
+        must_match(r"usage: redis_pipeline .*\n", output_of(program("redis_pipeline"), "127.0.0.1:1", *numbers, code=2))
 
 
 @case

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls before any constructor, sleeping, processes and signals through libweft_posix. */
 #include "pairs.h"
+#include <dirent.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 /* ---- early ------------------------------------------------------------------------------------------------------ */
@@ -162,7 +167,10 @@ static void children(void)
     pid = child();
     CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     CHECK_EQ(info.si_status, 3);
-    CHECK_EQ(wait4(pid, &status, 0, NULL), pid);
+    CHECK_EQ(wait4(pid, &status, WNOHANG, NULL), pid);
+    pid = child();
+    CHECK_EQ(waitpid(pid, &status, WNOHANG), 0);
+    CHECK_EQ(wait3(&status, 0, NULL), pid);
     pid = child();
     CHECK_EQ(wait(&status), pid);
     CHECK_ERRNO(waitpid(pid, &status, 0), ECHILD);
@@ -176,67 +184,124 @@ CASE(children_are_waited_for)
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
 
-enum { SIGNALS = 2000, WORKERS = 8 };
+enum { HANDLED = 1000, WORKERS = 8, PATIENCE = 20 };
 
 static int self_pipe[2];
+static bool waits_in_handler;
 static _Atomic bool signals_over;
+static _Atomic int in_goroutines, moves, wrong_results;
 
-static void write_to_self(int sig)
+static pid_t this_thread(void)
+{
+    return (pid_t)syscall(SYS_gettid);
+}
+
+/* What a handler may call anywhere. */
+static bool calls_that_cannot_wait(void)
+{
+    struct pollfd fd = {.fd = self_pipe[1], .events = POLLOUT};
+    bool written = write(self_pipe[1], "x", 1) == 1 || errno == EAGAIN;
+    return written && poll(&fd, 1, 0) >= 0 && select(0, NULL, NULL, NULL, &(struct timeval){0}) == 0 &&
+           waitpid(-1, NULL, WNOHANG) == -1 && flock(self_pipe[1], LOCK_EX | LOCK_NB) == 0;
+}
+
+/* And on the stack for signals. */
+static bool calls_that_wait(void)
+{
+    return usleep(1) == 0 && close(open("/dev/null", O_RDONLY)) == 0;
+}
+
+static void call_in_handler(int sig)
 {
     int saved = errno;
+    pid_t thread = this_thread();
     (void)sig;
-    if (write(self_pipe[1], "x", 1) != 1)
-        abort();
+    in_goroutines += weft_id() != 0;
+    wrong_results += !calls_that_cannot_wait() || (waits_in_handler && !calls_that_wait());
+    moves += this_thread() != thread;
     errno = saved;
+}
+
+/* One for each thread, but not for the monitor, which is the first, nor for the caller. */
+static void signal_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        pid_t thread = atoi(task->d_name);
+        if (thread > 0 && thread != getpid() && thread != this_thread())
+            syscall(SYS_tgkill, getpid(), thread, SIGUSR1);
+    }
+    closedir(tasks);
 }
 
 static void *send_signals(void *arg)
 {
-    for (int i = 0; i < SIGNALS; i++) {
-        kill(getpid(), SIGUSR1);
-        if (i % 10 == 0)
-            usleep(100);
+    char text[4096];
+    int64_t end = weft_now() + PATIENCE * WEFT_SEC;
+    while (in_goroutines < HANDLED && weft_now() < end) {
+        signal_threads();
+        usleep(200);
+        while (read(self_pipe[0], text, sizeof text) > 0)
+            ;
     }
     signals_over = true;
     return arg;
 }
 
+/* Longer than a quantum in the middle of libc, then a moment in the middle of the runtime. */
 static void work(void *arg)
 {
     while (!signals_over) {
-        weft_yield();
+        for (int64_t end = weft_now() + 2 * WEFT_MSEC; weft_now() < end;)
+            for (size_t size = 16; size < 2048; size += 16) {
+                void *volatile block = malloc(size);
+                free(block);
+            }
         usleep(10);
     }
     weft_wg_done(arg);
 }
 
-/* Wherever the signal finds a thread, in the middle of the runtime too. */
 static void signals_main(void *arg)
 {
     pthread_t thread;
     weft_wg all = {0};
     (void)arg;
     signals_over = false;
+    in_goroutines = 0;
     weft_wg_add(&all, WORKERS);
     for (int i = 0; i < WORKERS; i++)
         CHECK_EQ(weft_go(work, &all), 0);
     CHECK_EQ(pthread_create(&thread, NULL, send_signals, NULL), 0);
     CHECK_EQ(weft_wg_wait(&all), 0);
     join_in_region(&thread, 1);
+    CHECK(in_goroutines > 0);
 }
 
-CASE(handlers_may_write_to_a_pipe)
+/* Wherever a signal finds a thread, its handler returns on that thread. */
+static void handlers(int flags)
 {
-    char text[SIGNALS];
+    struct sigaction act = {.sa_handler = call_in_handler, .sa_flags = SA_RESTART | flags}, former;
     CHECK_EQ(pipe2(self_pipe, O_NONBLOCK), 0);
-    struct sigaction act = {.sa_handler = write_to_self, .sa_flags = SA_RESTART | SA_ONSTACK}, former;
+    moves = wrong_results = 0;
     sigaction(SIGUSR1, &act, &former);
     EACH_PROCS(p)
-    {
-        CHECK_EQ(run_on(p, signals_main, NULL), 0);
-        CHECK(read(self_pipe[0], text, sizeof text) > 0);
-    }
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = p, .quantum = WEFT_MSEC}, signals_main, NULL), 0);
     sigaction(SIGUSR1, &former, NULL);
+    CHECK_EQ(moves, 0);
+    CHECK_EQ(wrong_results, 0);
     close(self_pipe[0]);
     close(self_pipe[1]);
+}
+
+CASE(handlers_may_make_calls_that_cannot_wait)
+{
+    waits_in_handler = false;
+    handlers(0);
+}
+
+CASE(handlers_on_the_stack_for_signals_may_wait)
+{
+    waits_in_handler = true;
+    handlers(SA_ONSTACK);
 }

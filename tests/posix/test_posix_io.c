@@ -604,3 +604,47 @@ CASE(sendto_waits_for_room)
     EACH_PROCS(procs)
     CHECK_EQ(run_on(procs, many_messages, &(struct kind){with_names, wait_send_many, feed_receive_many}), 0);
 }
+
+/* ---- taking turns ----------------------------------------------------------------------------------------------- */
+
+static _Atomic bool other_has_run;
+
+static void other(void *arg)
+{
+    (void)arg;
+    other_has_run = true;
+}
+
+static void round_trip(const int *fds)
+{
+    char c;
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    CHECK_EQ(read(fds[0], &c, 1), 1);
+}
+
+static void poll_ready(const int *fds)
+{
+    CHECK_EQ(poll(&(struct pollfd){.fd = fds[1], .events = POLLOUT}, 1, -1), 1);
+}
+
+/* Neither has to wait, and there is one processor. */
+static void busy_main(void *arg)
+{
+    void (*const calls[])(const int *) = {round_trip, poll_ready};
+    int fds[2];
+    (void)arg;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    for (int i = 0; i < 2; i++) {
+        other_has_run = false;
+        CHECK_EQ(weft_go(other, NULL), 0);
+        while (!other_has_run)
+            calls[i](fds);
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
+CASE(calls_that_need_not_wait_let_others_run)
+{
+    CHECK_EQ(run_on(1, busy_main, NULL), 0);
+}

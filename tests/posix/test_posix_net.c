@@ -135,6 +135,71 @@ CASE(many_may_accept_from_one_listener)
     EACH_PROCS(p) CHECK_EQ(run_on(p, door_main, NULL), 0);
 }
 
+/* Beside a plain thread, which may be faster: whoever accepts waits until there is one for him. */
+enum { GUESTS = 2000, DOORMEN = 4 };
+
+static struct door shared_door;
+static _Atomic bool last_guest;
+static _Atomic int doormen, turned_away;
+
+static void *accepts_many(void *arg)
+{
+    while (!last_guest) {
+        int fd = accept(shared_door.fd, NULL, NULL);
+        turned_away += fd < 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    doormen--;
+    return arg;
+}
+
+static void accepts_many_in_a_goroutine(void *arg)
+{
+    accepts_many(arg);
+}
+
+static void visit(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK_EQ(connect(fd, (struct sockaddr *)&shared_door.at, shared_door.n), 0);
+    close(fd);
+}
+
+static void *visits_many(void *arg)
+{
+    for (int i = 0; i < GUESTS; i++)
+        visit();
+    last_guest = true;
+    for (; doormen > 0; usleep(1000))
+        visit();
+    return arg;
+}
+
+static void shared_door_main(void *arg)
+{
+    pthread_t threads[2];
+    (void)arg;
+    shared_door.fd = listener(AF_UNIX, &shared_door.at, &shared_door.n);
+    last_guest = false;
+    turned_away = 0;
+    doormen = DOORMEN + 1;
+    for (int i = 0; i < DOORMEN; i++)
+        CHECK_EQ(weft_go(accepts_many_in_a_goroutine, NULL), 0);
+    CHECK_EQ(pthread_create(&threads[0], NULL, accepts_many, NULL), 0);
+    CHECK_EQ(pthread_create(&threads[1], NULL, visits_many, NULL), 0);
+    join_in_region(threads, 2);
+    CHECK(others_have_ended());
+    CHECK_EQ(turned_away, 0);
+    CHECK(is_blocking(shared_door.fd));
+    close(shared_door.fd);
+}
+
+CASE(others_may_accept_from_it_too)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, shared_door_main, NULL), 0);
+}
+
 static void refused(void)
 {
     struct sockaddr_storage at;

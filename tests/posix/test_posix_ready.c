@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 
 static void feed_byte(struct pair *p)
@@ -314,6 +315,54 @@ static void shielded(void *arg)
 CASE(they_do_in_a_shield)
 {
     EACH_PROCS(p) CHECK_EQ(run_on(p, shielded, NULL), 0);
+}
+
+static rlim_t limit_descriptors(rlim_t n)
+{
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    rlim_t former = limit.rlim_cur;
+    limit.rlim_cur = n;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return former;
+}
+
+/* Nobody asks for the hang-up that is there, and the kernel tells of it whenever it is asked. */
+static void select_beside_a_hangup(rlim_t descriptors)
+{
+    enum { LONG = 400 };
+    int fds[2];
+    fd_set urgent;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    CHECK_EQ(shutdown(fds[0], SHUT_RDWR), 0);
+    FD_ZERO(&urgent);
+    FD_SET(fds[0], &urgent);
+    FD_SET(fds[1], &urgent);
+    rlim_t former = limit_descriptors(descriptors);
+    int64_t cpu = check_cpu_ns();
+    starts_now();
+    CHECK_EQ(select(fds[1] + 1, NULL, NULL, &urgent, &(struct timeval){.tv_usec = LONG * 1000}), 0);
+    has_taken_ms(LONG);
+    CHECK(check_cpu_ns() - cpu < LONG / 4 * WEFT_MSEC);
+    limit_descriptors(former);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void hangup_main(void *arg)
+{
+    enum { MANY = 1000, NO_MORE = 3 };
+    (void)arg;
+    select_beside_a_hangup(MANY);
+    select_beside_a_hangup(NO_MORE);
+    weft_shield();
+    select_beside_a_hangup(MANY);
+    weft_unshield();
+}
+
+CASE(a_hangup_that_select_does_not_ask_for_costs_little)
+{
+    CHECK_EQ(run_on(1, hangup_main, NULL), 0);
 }
 
 /* ---- scopes ----------------------------------------------------------------------------------------------------- */
