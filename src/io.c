@@ -118,18 +118,16 @@ static long transfer_now(struct io *io)
                                    : w_sys_write_now(io->fd, iov, count);
 }
 
-/* The kernel knows no other way not to wait for this one. A tty is made non-blocking, as the contract allows; of others, an
- * eventfd for one, we ask whether it is ready: should somebody be faster, our thread waits, and the monitor sees it. */
+/* The kernel knows no other way not to wait for this one than its mode: a tty's is set, as the contract allows. Others, an eventfd
+ * for one, keep theirs while they are ready; should somebody be faster, our thread waits, and the monitor sees it. */
 static long transfer_plainly(struct io *io)
 {
     int count;
     const struct iovec *iov = span_next(&io->span, &count);
-    long r = w_sys_is_tty(io->fd) ? w_sys_set_nonblocking(io->fd)
-                                  : w_sys_ready(io->fd, io->side == W_SIDE_READ ? POLLIN : POLLOUT);
+    bool ready = !w_sys_is_tty(io->fd) && w_sys_ready(io->fd, io->side == W_SIDE_READ ? POLLIN : POLLOUT) > 0;
+    long r = ready ? 0 : w_sys_set_nonblocking(io->fd);
     if (r < 0)
         return r;
-    if (r == 0 && !(w_sys_flags(io->fd) & O_NONBLOCK))
-        return -EAGAIN;
     return io->side == W_SIDE_READ ? w_sys_read(io->fd, iov, count, -1)
                                    : w_sys_write_quietly(io->fd, iov, count, w_sys_write);
 }
