@@ -61,7 +61,7 @@ static inline int create_in(const char *folder, int flags)
 /* flags: 0 or O_DIRECT. False, after a line on stderr, where no file system at hand can do it. */
 static inline bool make_pages(const struct workload *w, struct pages *p, int flags)
 {
-    p->count = (uint64_t)(quick() ? 32 : 256) * 1024 * 1024 / PAGE_SIZE;
+    p->count = (uint64_t)(tiny() ? 2 : quick() ? 32 : 256) * 1024 * 1024 / PAGE_SIZE;
     p->fd = create_in("/var/tmp", flags);
     if (p->fd < 0)
         p->fd = create_in(".", flags);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sockets for echo and http, what an HTTP server of the simplest kind needs, and wrk, which asks it. */
+/* Sockets for echo and http, what an HTTP server of the simplest kind needs, and those who ask it: wrk and mixed_client. */
 #ifndef BENCH_NET_H
 #define BENCH_NET_H
 
@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum { CONNECTIONS = 64, MESSAGE_SIZE = 64 };
 enum { BUFFER_SIZE = 4096 }; /* of a server, which does not know how long a message is */
@@ -50,12 +51,19 @@ static inline void report_echoes(const struct workload *w, struct rates r)
 /* ---- the server's side of HTTP ---------------------------------------------------------------------------------- */
 
 #define ANSWER "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!"
+#define HEAVY  "GET /heavy "
 enum { SHORTEST_REQUEST = 16, MAX_ANSWERS = BUFFER_SIZE / SHORTEST_REQUEST };
 
 struct http_input {
     size_t have;
+    int heavy; /* of the requests that were taken out, those that want HEAVY_NS of computation */
     char bytes[BUFFER_SIZE];
 };
+
+static inline bool is_heavy(const char *request, size_t size)
+{
+    return size >= sizeof HEAVY - 1 && memcmp(request, HEAVY, sizeof HEAVY - 1) == 0;
+}
 
 /* Takes the whole requests out of it; returns how many answers are to be sent, together. */
 static inline int take_requests(struct http_input *in, struct iovec answers[MAX_ANSWERS])
@@ -64,6 +72,7 @@ static inline int take_requests(struct http_input *in, struct iovec answers[MAX_
     int n = 0;
     char *rest = in->bytes, *limit = in->bytes + in->have, *end;
     while (n < MAX_ANSWERS && (end = memmem(rest, (size_t)(limit - rest), END_OF_HEAD, sizeof END_OF_HEAD)) != NULL) {
+        in->heavy += is_heavy(rest, (size_t)(end - rest));
         answers[n++] = (struct iovec){.iov_base = (void *)ANSWER, .iov_len = sizeof ANSWER - 1};
         rest = end + sizeof END_OF_HEAD;
     }
@@ -121,14 +130,32 @@ static inline struct wrk run_wrk(const struct sockaddr_in *address, int seconds)
 /* Blocks until wrk has had its time with the server at that address. */
 static inline void measure_http(const struct workload *w, const struct sockaddr_in *address)
 {
-    run_wrk(address, 1); /* warm-up */
+    if (!tiny())
+        run_wrk(address, 1); /* warm-up */
     double cpu = cpu_ms();
-    struct wrk wrk = run_wrk(address, quick() ? 2 : 5);
+    struct wrk wrk = run_wrk(address, quick() ? 1 : 5);
     cpu = cpu_ms() - cpu;
     report(w, wrk.rate, "req/s");
     report_part(w, "p50", wrk.p50, "us");
     report_part(w, "p99", wrk.p99, "us");
     report_part(w, "cpu_per_req", cpu * 1e3 / wrk.requests, "us");
+}
+
+/* ---- mixed_client ----------------------------------------------------------------------------------------------- */
+
+#define HEAVY_NS 30000000 /* of computation for a heavy request; mixed_client.c tells how many there are */
+
+/* Blocks until the client, which lies beside this program, has asked the server at that address and reported. */
+static inline void measure_mixed(const struct workload *w, const struct sockaddr_in *address)
+{
+    char client[4096], command[sizeof client + 64];
+    ssize_t length = readlink("/proc/self/exe", client, sizeof client - 1);
+    if (length < 0)
+        die("/proc/self/exe", errno);
+    client[length] = '\0';
+    *strrchr(client, '/') = '\0';
+    snprintf(command, sizeof command, "exec '%s/mixed_client' %s %d", client, w->name, ntohs(address->sin_port));
+    expect("the status of mixed_client", system(command), 0);
 }
 
 #endif

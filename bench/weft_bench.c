@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Weft's side of the benchmarks: the program, and the workloads of bare goroutines. bench/go and bench/pthread do the
- * same work with the same names.
+ * Weft's side of the benchmarks: the program, and the workloads of bare goroutines. bench/go, bench/tokio, bench/boost and
+ * bench/pthread do the same work with the same names.
  *
  * To add a workload: a function that runs on the main goroutine and ends in report, and a line in the table below.
  */
@@ -43,7 +43,7 @@ static void empty(void *done)
     weft_wg_done(done);
 }
 
-static void spawn_batch(int n)
+void spawn_batch(int n)
 {
     weft_wg done = {0};
     weft_wg_add(&done, n);
@@ -78,53 +78,6 @@ static void spawnjoin(const struct workload *w)
     report(w, per_op(spawnjoin_pass, JOINS), "ns");
 }
 
-/* ---- parked: many goroutines blocked on one channel, then let go all at once ------------------------------------ */
-
-struct crowd {
-    weft_wg arrived, left;
-    weft_chan *gate;
-};
-
-static void parked_one(void *arg)
-{
-    struct crowd *c = arg;
-    weft_wg_done(&c->arrived);
-    weft_recv(c->gate, NULL); /* its close */
-    weft_wg_done(&c->left);
-}
-
-/* Returns when n goroutines stand at the gate. */
-static void gather(struct crowd *c, int n)
-{
-    weft_wg_add(&c->arrived, n);
-    weft_wg_add(&c->left, n);
-    for (int i = 0; i < n; i++)
-        go(parked_one, c);
-    wait_for(&c->arrived);
-}
-
-static void let_go(struct crowd *c)
-{
-    weft_close(c->gate);
-    wait_for(&c->left);
-}
-
-static void parked(const struct workload *w)
-{
-    spawn_batch(BATCH); /* warm-up: threads and code, hardly any memory */
-
-    struct crowd c = {.gate = new_chan(0, 0)};
-    int64_t before = memory_bytes(), start = now_ns();
-    gather(&c, w->size);
-    report_part(w, "create", ms_since(start), "ms");
-    report_part(w, "bytes", (double)(memory_bytes() - before) / w->size, "B");
-
-    start = now_ns();
-    let_go(&c);
-    report_part(w, "wake", ms_since(start), "ms");
-    weft_chan_free(c.gate);
-}
-
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 static const struct workload workloads[] = {
@@ -145,14 +98,37 @@ static const struct workload workloads[] = {
     {"skynet_2p", 2, skynet, 0},
     {"fib_2p", 2, fib, 0},
     {"sieve_2p", 2, sieve, 0},
+    {"pipeline_warm", 2, pipeline, 0},
     {"parked_10k", 0, parked, 10000},
     {"parked_1m", 0, parked, 1000000},
+    {"sleepers_1m", 0, sleepers, 1000000},
     {"timers_100k", 0, timers, 100000},
+    {"preempt", 2, preempt, WEFT_NORMAL},
+    {"preempt_high", 2, preempt, WEFT_HIGH},
+    {"ready_high", 2, ready, WEFT_HIGH},
+    {"quantum_cost", RUNS_ITSELF, quantum_cost, 0},
     {"blocking", 2, blocking, 0},
     {"echo_2p", 2, echo, 0},
     {"http_raw", 2, http_raw, 0},
+    {"mixed", 2, mixed, 0},
     {"files_hot", 0, files, 0},
     {"files_direct", 0, files, O_DIRECT},
+    {"chameneos", 0, chameneos, 0},
+    {"chained_spawn", 0, chained_spawn, 0},
+    {"ping_pong", 0, ping_pong, 0},
+    {"spawn_many", 0, spawn_many, 0},
+    {"yield_many", 0, yield_many, 0},
+    {"matmul", 0, matmul, 0},
+    {"create_goroutines", 0, create_goroutines, 0},
+    {"pingpong_hog", 1, pingpong_hog, 0},
+    {"chan_prodcons", 0, chan_prodcons, 0},
+    {"select_prodcons", 0, select_prodcons, 0},
+    {"wakeup_parallel", 2, wakeup_parallel, 0},
+    {"matmult", 0, matmult, 0},
+    {"scale_spawn", 2, scale_spawn, 10000},
+    {"scale_pairs", 2, scale_pairs, 10000},
+    {"scale_mpmc", 2, scale_mpmc, 10000},
+    {"scale_skynet", 2, scale_skynet, 10000},
     {0},
 };
 
@@ -164,6 +140,10 @@ static void main_goroutine(void *arg)
 
 static void start(const struct workload *w)
 {
+    if (w->procs == RUNS_ITSELF) {
+        w->run(w);
+        return;
+    }
     weft_config config = {.procs = w->procs};
     must("weft_run", weft_run_with(&config, main_goroutine, (void *)w));
 }

@@ -9,25 +9,61 @@
 #include "harness.h"
 #include "weft.h"
 
+/* In place of a number of processors: a workload that runs outside and calls weft_run itself. */
+enum { RUNS_ITSELF = -1 };
+
+/* weft_bench.c */
+void spawn_batch(int n);
+
 /* weft_chan.c */
 void pingpong(const struct workload *w);
 void stream(const struct workload *w);
 void select4(const struct workload *w);
 void ring(const struct workload *w);
 void sieve(const struct workload *w);
+void pipeline(const struct workload *w);
 
 /* weft_tree.c */
+void skynet_pass(int64_t leaves);
 void skynet(const struct workload *w);
 void fib(const struct workload *w);
+void matmul(const struct workload *w);
+void matmult(const struct workload *w);
 
 /* weft_sync.c */
 void mutex(const struct workload *w);
 void timers(const struct workload *w);
 
+/* weft_fair.c */
+void preempt(const struct workload *w);
+void ready(const struct workload *w);
+void quantum_cost(const struct workload *w);
+
+/* weft_suites.c */
+void chameneos(const struct workload *w);
+void chained_spawn(const struct workload *w);
+void ping_pong(const struct workload *w);
+void spawn_many(const struct workload *w);
+void yield_many(const struct workload *w);
+void create_goroutines(const struct workload *w);
+void pingpong_hog(const struct workload *w);
+void chan_prodcons(const struct workload *w);
+void select_prodcons(const struct workload *w);
+void wakeup_parallel(const struct workload *w);
+
+/* weft_crowd.c */
+void parked(const struct workload *w);
+void sleepers(const struct workload *w);
+void scale_spawn(const struct workload *w);
+void scale_pairs(const struct workload *w);
+void scale_mpmc(const struct workload *w);
+void scale_skynet(const struct workload *w);
+
 /* weft_io.c */
 void blocking(const struct workload *w);
 void echo(const struct workload *w);
 void http_raw(const struct workload *w);
+void mixed(const struct workload *w);
 void files(const struct workload *w);
 
 static inline void go(weft_fn *fn, void *arg)

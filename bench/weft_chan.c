@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Channels: between two goroutines, between many, in select, in a ring and in a chain. */
+/* Channels: between two goroutines, between many, in select, in a ring, in a chain and in many short ones. */
 #include "weft_bench.h"
 
 /* ---- pingpong: a value goes to and fro between two goroutines --------------------------------------------------- */
@@ -119,37 +119,46 @@ void select4(const struct workload *w)
     report(w, per_op(select_pass, SELECTS), "ns/item");
 }
 
-/* ---- ring: w->size goroutines in a ring of unbuffered channels pass a token ------------------------------------- */
+/* ---- ring: w->size goroutines in a ring of unbuffered channels pass a token, as in the thread-ring of the Game -- */
 
 enum { RING_HOPS = 500000 };
 
 static weft_chan *ring_first, *ring_ended;
 
+static int ring_members;
+
 struct ring_member {
+    int number; /* from 0 */
     weft_chan *in, *out;
 };
 
-/* The token says how many hops are left, this one included. */
+/* The token says how many hops are left, this one included. Who gets the last one tells its number. */
 static void pass_on(void *arg)
 {
     struct ring_member *self = arg;
     int64_t hops;
-    while (take_next(self->in, &hops))
-        put(hops > 1 ? self->out : ring_ended, hops - 1);
+    while (take_next(self->in, &hops)) {
+        if (hops > 1)
+            put(self->out, hops - 1);
+        else
+            put(ring_ended, self->number);
+    }
 }
 
 static void ring_pass(void)
 {
     put(ring_first, RING_HOPS);
-    take(ring_ended);
+    expect("the one who got the last hop", take(ring_ended), (RING_HOPS - 1) % ring_members);
 }
 
 void ring(const struct workload *w)
 {
     ring_first = new_chan(sizeof(int64_t), 0);
     ring_ended = new_chan(sizeof(int64_t), 0);
+    ring_members = w->size;
     struct ring_member member = {.out = ring_first};
     for (int i = 0; i < w->size; i++) {
+        member.number = i;
         member.in = member.out;
         member.out = i < w->size - 1 ? new_chan(sizeof(int64_t), 0) : ring_first;
         go_copy(pass_on, &member, sizeof member);
@@ -202,4 +211,74 @@ static void sieve_pass(void)
 void sieve(const struct workload *w)
 {
     report(w, per_op(sieve_pass, 1) / 1e6, "ms");
+}
+
+/* ---- pipeline: 64 chains of 4 stages, in each of which a buffer goes round; every stage reads and writes it ----- */
+
+enum { CHAINS = 64, STAGES = 4, PIPELINE_HOPS = 2000 /* of each buffer in a pass */ };
+enum { CACHE_LINE = 64, LINES = 16 * 1024 / CACHE_LINE };
+
+struct message {
+    int64_t hops; /* that are left, this one included */
+    struct {
+        int64_t changes;
+        char rest[CACHE_LINE - sizeof(int64_t)];
+    } lines[LINES];
+};
+
+static struct {
+    weft_chan *first[CHAINS];
+    struct message *messages[CHAINS];
+    weft_wg done;
+} chains;
+
+struct stage {
+    weft_chan *in, *out;
+};
+
+static void change_and_pass_on(void *arg)
+{
+    struct stage *self = arg;
+    for (struct message *m;;) {
+        must("weft_recv", weft_recv(self->in, &m));
+        for (int i = 0; i < LINES; i++)
+            m->lines[i].changes++;
+        if (--m->hops > 0)
+            must("weft_send", weft_send(self->out, &m));
+        else
+            weft_wg_done(&chains.done);
+    }
+}
+
+static void start_chain(weft_chan *first)
+{
+    struct stage stage = {.out = first};
+    for (int i = 0; i < STAGES; i++) {
+        stage.in = stage.out;
+        stage.out = i < STAGES - 1 ? new_chan(sizeof(struct message *), 0) : first;
+        go_copy(change_and_pass_on, &stage, sizeof stage);
+    }
+}
+
+static void pipeline_pass(void)
+{
+    weft_wg_add(&chains.done, CHAINS);
+    for (int i = 0; i < CHAINS; i++) {
+        chains.messages[i]->hops = PIPELINE_HOPS;
+        must("weft_send", weft_send(chains.first[i], &chains.messages[i]));
+    }
+    wait_for(&chains.done);
+}
+
+void pipeline(const struct workload *w)
+{
+    for (int i = 0; i < CHAINS; i++) {
+        chains.first[i] = new_chan(sizeof(struct message *), 0);
+        if ((chains.messages[i] = calloc(1, sizeof *chains.messages[i])) == NULL)
+            die("calloc", ENOMEM);
+        start_chain(chains.first[i]);
+    }
+    report(w, per_op(pipeline_pass, (int64_t)CHAINS * PIPELINE_HOPS), "ns/hop");
+    struct message *last = chains.messages[CHAINS - 1];
+    expect("a buffer's changes", last->lines[LINES - 1].changes, last->lines[0].changes);
 }

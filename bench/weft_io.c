@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What waits for the kernel: blocking regions, sockets, files. */
+#include "burn.h"
 #include "files.h"
 #include "net.h"
 #include "weft_bench.h"
@@ -167,13 +168,17 @@ void echo(const struct workload *w)
     report_echoes(w, r);
 }
 
-/* ---- http: wrk asks, a hand-written loop answers ---------------------------------------------------------------- */
+/* ---- http, mixed: another process asks, a hand-written loop answers --------------------------------------------- */
+
+static int64_t heavy_steps; /* of computation for a heavy request */
 
 /* False: the connection is gone. */
 static bool answer(int fd, struct http_input *in)
 {
     struct iovec answers[MAX_ANSWERS];
     int n = take_requests(in, answers);
+    for (; in->heavy > 0; in->heavy--)
+        burn(heavy_steps);
     ssize_t sent = n == 0 ? 0 : n == 1 ? weft_write(fd, ANSWER, sizeof ANSWER - 1) : weft_writev(fd, answers, n);
     if (sent != -EPIPE && sent != -ECONNRESET)
         must("weft_write", (int)sent);
@@ -204,14 +209,25 @@ static void accept_all(void *arg)
     }
 }
 
-void http_raw(const struct workload *w)
+static void serve(const struct workload *w, void (*measure)(const struct workload *, const struct sockaddr_in *))
 {
     struct sockaddr_in address;
     int listener = listen_here(&address);
     go_copy(accept_all, &listener, sizeof listener);
     weft_block_enter();
-    measure_http(w, &address);
+    measure(w, &address);
     weft_block_leave();
+}
+
+void http_raw(const struct workload *w)
+{
+    serve(w, measure_http);
+}
+
+void mixed(const struct workload *w)
+{
+    heavy_steps = burns_in(HEAVY_NS);
+    serve(w, measure_mixed);
 }
 
 /* ---- files: 32 goroutines read pages at random, from the page cache or (w->size == O_DIRECT) from the device ---- */

@@ -74,14 +74,16 @@ static void sleep_all(int64_t *late, int n)
 
 void timers(const struct workload *w)
 {
-    size_t samples = (size_t)TIMER_ROUNDS * (size_t)w->size;
+    int n = scaled(w->size);
+    size_t samples = (size_t)TIMER_ROUNDS * (size_t)n;
     int64_t *late = calloc(samples, sizeof *late);
     if (late == NULL)
         die("calloc", ENOMEM);
-    sleep_all(late, w->size); /* warm-up */
+    if (!tiny())
+        sleep_all(late, n); /* warm-up */
     double before = cpu_ms();
     for (int i = 0; i < TIMER_ROUNDS; i++)
-        sleep_all(late + (size_t)i * (size_t)w->size, w->size);
+        sleep_all(late + (size_t)i * (size_t)n, n);
     double used = cpu_ms() - before;
 
     report_spread_us(w, late, samples);

@@ -65,7 +65,7 @@ void files(const struct workload *w)
     turn_for(WARM_UP_NS);
     int64_t start = now_ns();
     double cpu = cpu_ms();
-    struct rates r = {.done = (double)turn_for(MEASURE_NS)};
+    struct rates r = {.done = (double)turn_for(measure_ns())};
     r.ns = (double)(now_ns() - start);
     r.cpu_ns = (cpu_ms() - cpu) * 1e6;
     report_reads(w, r);

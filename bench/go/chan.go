@@ -94,7 +94,7 @@ func select4(w workload) {
 	report(w, perOp(pass, 4*selectEach), "ns/item")
 }
 
-// ---- ring: w.size goroutines in a ring of unbuffered channels pass a token ----
+// ---- ring: w.size goroutines in a ring of unbuffered channels pass a token, as in the thread-ring of the Game ----
 
 const ringHops = 500_000
 
@@ -106,20 +106,20 @@ func ring(w workload) {
 		if i < w.size-1 {
 			out = make(chan int64)
 		}
-		go func(in, out chan int64) {
+		go func(number int, in, out chan int64) {
 			for hops := range in {
 				if hops > 1 {
 					out <- hops - 1
 				} else {
-					ended <- 0
+					ended <- int64(number)
 				}
 			}
-		}(in, out)
+		}(i, in, out)
 		in = out
 	}
 	pass := func() {
 		first <- ringHops
-		<-ended
+		expect("the one who got the last hop", <-ended, int64((ringHops-1)%w.size))
 	}
 	report(w, perOp(pass, ringHops), "ns/hop")
 }
@@ -162,4 +162,67 @@ func sieve(w workload) {
 		expect("the number of primes", found, primes)
 	}
 	report(w, perOp(pass, 1)/1e6, "ms")
+}
+
+// ---- pipeline: 64 chains of 4 stages, in each of which a buffer goes round; every stage reads and writes it ----
+
+const (
+	chains       = 64
+	stages       = 4
+	pipelineHops = 2_000 // of each buffer in a pass
+	lines        = 16 << 10 / 64
+)
+
+type message struct {
+	hops  int64 // that are left, this one included
+	lines [lines]struct {
+		changes int64
+		_       [56]byte
+	}
+}
+
+// startChain returns where the chain takes its message.
+func startChain(done *sync.WaitGroup) chan *message {
+	first := make(chan *message)
+	in := first
+	for i := 0; i < stages; i++ {
+		out := first
+		if i < stages-1 {
+			out = make(chan *message)
+		}
+		go func(in, out chan *message) {
+			for m := range in {
+				for i := range m.lines {
+					m.lines[i].changes++
+				}
+				if m.hops--; m.hops > 0 {
+					out <- m
+				} else {
+					done.Done()
+				}
+			}
+		}(in, out)
+		in = out
+	}
+	return first
+}
+
+func pipeline(w workload) {
+	var done sync.WaitGroup
+	var first [chains]chan *message
+	var messages [chains]*message
+	for i := range first {
+		first[i], messages[i] = startChain(&done), new(message)
+	}
+	pass := func() {
+		done.Add(chains)
+		for i, m := range messages {
+			m.hops = pipelineHops
+			first[i] <- m
+		}
+		done.Wait()
+	}
+	report(w, perOp(pass, chains*pipelineHops), "ns/hop")
+	last := messages[chains-1]
+	expect("a buffer's changes", last.lines[lines-1].changes, last.lines[0].changes)
 }

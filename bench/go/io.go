@@ -24,9 +24,6 @@ import (
 
 const warmUp = 200 * time.Millisecond
 
-// quick is what QUICK=1 asks for: smaller and shorter, where a workload would take long.
-var quick = os.Getenv("QUICK") != "" && os.Getenv("QUICK") != "0"
-
 // tally counts what one goroutine has done; alone on its cache lines.
 type tally struct {
 	n atomic.Int64
@@ -49,7 +46,7 @@ func measureRates(tallies []tally) rates {
 	}
 	time.Sleep(warmUp)
 	before, cpu, begin := total(), cpuTime(), time.Now()
-	time.Sleep(measure)
+	time.Sleep(measure())
 	return rates{float64(total() - before), time.Since(begin), cpuTime() - cpu}
 }
 
@@ -198,11 +195,14 @@ func echo(w workload) {
 	reportPart(w, "cpu_per_rt", float64(r.cpu.Microseconds())/r.done, "us")
 }
 
-// ---- http: wrk asks, a hand-written loop answers ----
+// ---- http, mixed: another process asks, a hand-written loop answers ----
 
 const answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!"
 
-var endOfHead = []byte("\r\n\r\n")
+var (
+	endOfHead = []byte("\r\n\r\n")
+	heavy     = []byte("GET /heavy ")
+)
 
 // serveHTTP answers one request after the other; those that came together are answered together.
 func serveHTTP(conn net.Conn) {
@@ -220,6 +220,9 @@ func serveHTTP(conn net.Conn) {
 		rest := buffer[:have]
 		answers = answers[:0]
 		for end := bytes.Index(rest, endOfHead); end >= 0; end = bytes.Index(rest, endOfHead) {
+			if bytes.HasPrefix(rest, heavy) {
+				burn(heavySteps)
+			}
 			answers = append(answers, answer...)
 			rest = rest[end+len(endOfHead):]
 		}
@@ -230,6 +233,19 @@ func serveHTTP(conn net.Conn) {
 			check(err)
 		}
 	}
+}
+
+// serve answers whoever connects to the address that it returns.
+func serve() *net.TCPAddr {
+	l := listen()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			check(err)
+			go serveHTTP(conn)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr)
 }
 
 func runWrk(url, duration string) string {
@@ -260,19 +276,11 @@ func wrkMicroseconds(output, percent string) float64 {
 }
 
 func httpRaw(w workload) {
-	l := listen()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			check(err)
-			go serveHTTP(conn)
-		}
-	}()
-	url := fmt.Sprintf("http://%s/", l.Addr())
+	url := fmt.Sprintf("http://%s/", serve())
 	runWrk(url, "1s")
 	duration := "5s"
 	if quick {
-		duration = "2s"
+		duration = "1s"
 	}
 	cpu := cpuTime()
 	output := runWrk(url, duration)

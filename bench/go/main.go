@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 
 // The Go side of the benchmarks: the work of bench/weft_*.c, with the same names and the same output. This file is the
-// program with the bare goroutines, as weft_bench.c; chan.go, tree.go, sync.go and io.go do what weft_chan.c and so on do.
+// program with the bare goroutines, as weft_bench.c; chan.go, crowd.go, tree.go and so on do what weft_chan.c and so on do.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"log"
 	"os"
 	"runtime"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,34 +42,69 @@ var workloads = []workload{
 	{"skynet_2p", 2, skynet, 0},
 	{"fib_2p", 2, fib, 0},
 	{"sieve_2p", 2, sieve, 0},
+	{"pipeline_warm", 2, pipeline, 0},
 	{"parked_10k", 0, parked, 10_000},
 	{"parked_1m", 0, parked, 1_000_000},
+	{"sleepers_1m", 0, sleepers, 1_000_000},
 	{"timers_100k", 0, timers, 100_000},
+	{"preempt", 2, preempt, 0},
 	{"blocking", 2, blocking, 0},
 	{"echo_2p", 2, echo, 0},
 	{"http_raw", 2, httpRaw, 0},
+	{"mixed", 2, mixed, 0},
 	{"files_hot", 0, files, 0},
 	{"files_direct", 0, files, direct},
+	{"chameneos", 0, chameneos, 0},
+	{"chained_spawn", 0, chainedSpawn, 0},
+	{"ping_pong", 0, pingPongMany, 0},
+	{"spawn_many", 0, spawnMany, 0},
+	{"yield_many", 0, yieldMany, 0},
+	{"matmul", 0, matmul, 0},
+	{"create_goroutines", 0, createGoroutines, 0},
+	{"pingpong_hog", 1, pingPongHog, 0},
+	{"chan_prodcons", 0, chanProdCons, 0},
+	{"select_prodcons", 0, selectProdCons, 0},
+	{"wakeup_parallel", 2, wakeupParallel, 0},
+	{"matmult", 0, matmult, 0},
+	{"scale_spawn", 2, scaleSpawn, 10_000},
+	{"scale_pairs", 2, scalePairs, 10_000},
+	{"scale_mpmc", 2, scaleMPMC, 10_000},
+	{"scale_skynet", 2, scaleSkynet, 10_000},
 }
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) != 2 {
-		log.Fatalf("usage: %s -l | NAME", os.Args[0])
-	}
-	if os.Args[1] == "-l" {
+	list := flag.Bool("l", false, "list the workloads")
+	procs := flag.Int("p", 0, "processors")
+	size := flag.Int("n", 0, "size")
+	flag.Parse()
+	if *list {
 		for _, w := range workloads {
 			fmt.Println(w.name)
 		}
 		return
 	}
+	if flag.NArg() != 1 || *procs < 0 || *size < 0 {
+		log.Fatalf("usage: %s -l | [-p PROCS] [-n SIZE] NAME", os.Args[0])
+	}
 	for _, w := range workloads {
-		if w.name == os.Args[1] {
-			start(w)
+		if w.name == flag.Arg(0) {
+			start(w.with(*procs, *size))
 			return
 		}
 	}
-	log.Fatalf("%s: no workload '%s'; -l lists them", os.Args[0], os.Args[1])
+	log.Fatalf("%s: no workload '%s'; -l lists them", os.Args[0], flag.Arg(0))
+}
+
+// with gives it other processors or another size, where they are not 0.
+func (w workload) with(procs, size int) workload {
+	if procs > 0 {
+		w.procs = procs
+	}
+	if size > 0 {
+		w.size = size
+	}
+	return w
 }
 
 func start(w workload) {
@@ -79,19 +116,35 @@ func start(w workload) {
 
 // ---- measuring and reporting ----
 
-const measure = time.Second // timed passes are repeated until this much time has passed
+// quick is what QUICK=1 asks for: smaller and shorter, where a workload would take long.
+var quick = os.Getenv("QUICK") != "" && os.Getenv("QUICK") != "0"
 
-// perOp gives the nanoseconds per operation, when one pass makes ops of them. The first pass warms up and is not
-// counted.
-func perOp(pass func(), ops int) float64 {
+const quicker = 5
+
+// measure is for how long timed passes are repeated.
+func measure() time.Duration {
+	const full = 750 * time.Millisecond
+	if quick {
+		return full / quicker
+	}
+	return full
+}
+
+// perOpIn gives the nanoseconds per operation, when one pass makes ops of them and passes are repeated for that long. The
+// first pass warms up and is not counted.
+func perOpIn(d time.Duration, pass func(), ops int) float64 {
 	pass()
 	passes := 0
 	begin := time.Now()
-	for time.Since(begin) < measure {
+	for time.Since(begin) < d {
 		pass()
 		passes++
 	}
 	return float64(time.Since(begin)) / float64(passes*ops)
+}
+
+func perOp(pass func(), ops int) float64 {
+	return perOpIn(measure(), pass, ops)
 }
 
 func report(w workload, value float64, unit string) {
@@ -100,6 +153,15 @@ func report(w workload, value float64, unit string) {
 
 func reportPart(w workload, part string, value float64, unit string) {
 	fmt.Printf("%s.%s %.2f %s\n", w.name, part, value, unit)
+}
+
+// reportSpread gives the parts .p50, .p99 and .max of times, which end up sorted.
+func reportSpread(w workload, times []time.Duration) {
+	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
+	microseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	reportPart(w, "p50", microseconds(times[len(times)/2]), "us")
+	reportPart(w, "p99", microseconds(times[len(times)*99/100]), "us")
+	reportPart(w, "max", microseconds(times[len(times)-1]), "us")
 }
 
 func milliseconds(d time.Duration) float64 {
@@ -198,31 +260,4 @@ func spawnJoin(w workload) {
 		}
 	}
 	report(w, perOp(pass, joins), "ns")
-}
-
-// ---- parked: many goroutines blocked on one channel, then let go all at once ----
-
-func parked(w workload) {
-	spawnBatch(batch) // warm-up: threads and code, hardly any memory
-
-	var arrived, left sync.WaitGroup
-	gate := make(chan struct{})
-	before, begin := memoryBytes(), time.Now()
-	arrived.Add(w.size)
-	left.Add(w.size)
-	for i := 0; i < w.size; i++ {
-		go func() {
-			arrived.Done()
-			<-gate
-			left.Done()
-		}()
-	}
-	arrived.Wait()
-	reportPart(w, "create", milliseconds(time.Since(begin)), "ms")
-	reportPart(w, "bytes", float64(memoryBytes()-before)/float64(w.size), "B")
-
-	begin = time.Now()
-	close(gate)
-	left.Wait()
-	reportPart(w, "wake", milliseconds(time.Since(begin)), "ms")
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"math/rand"
-	"sort"
 	"sync"
 	"time"
 )
@@ -72,10 +71,6 @@ func timers(w workload) {
 	}
 	used := cpuTime() - before
 
-	sort.Slice(late, func(i, j int) bool { return late[i] < late[j] })
-	microseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	reportPart(w, "p50", microseconds(late[len(late)/2]), "us")
-	reportPart(w, "p99", microseconds(late[len(late)*99/100]), "us")
-	reportPart(w, "max", microseconds(late[len(late)-1]), "us")
+	reportSpread(w, late)
 	reportPart(w, "cpu", milliseconds(used)/timerRounds, "ms")
 }

@@ -4,9 +4,11 @@
  * three orders of magnitude more than a goroutine, values are per operation all the same. A workload on one or two
  * processors runs pinned to as many CPUs.
  */
+#include "../burn.h"
 #include "../files.h"
+#include "../net.h"
+#include "threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 
@@ -14,14 +16,14 @@ enum { STACK_SIZE = 64 * 1024 }; /* Weft's default */
 
 static pthread_attr_t small_stack;
 
-static pthread_t start_thread(void *(*fn)(void *), void *arg)
+pthread_t start_thread(void *(*fn)(void *), void *arg)
 {
     pthread_t t;
     must("pthread_create", -pthread_create(&t, &small_stack, fn, arg));
     return t;
 }
 
-static void join(pthread_t t)
+void join(pthread_t t)
 {
     must("pthread_join", -pthread_join(t, NULL));
 }
@@ -51,7 +53,7 @@ static void yield(const struct workload *w)
 
 /* ---- spawn, spawnjoin ------------------------------------------------------------------------------------------- */
 
-enum { SPAWNS = 1000, BATCH = 100 };
+enum { SPAWNS = 1000, BATCH = 100, MOST_SPAWNED = 10000 };
 
 static void *empty(void *arg)
 {
@@ -60,7 +62,7 @@ static void *empty(void *arg)
 
 static void spawn_batch(int n)
 {
-    pthread_t threads[BATCH];
+    static pthread_t threads[MOST_SPAWNED];
     for (int i = 0; i < n; i++)
         threads[i] = start_thread(empty, NULL);
     for (int i = 0; i < n; i++)
@@ -87,6 +89,23 @@ static void spawnjoin_pass(void)
 static void spawnjoin(const struct workload *w)
 {
     report(w, per_op(spawnjoin_pass, SPAWNS), "ns");
+}
+
+static int spawned_at_once;
+
+static void spawn_all(void)
+{
+    spawn_batch(spawned_at_once);
+}
+
+static void scale_spawn(const struct workload *w)
+{
+    if (w->size > MOST_SPAWNED) {
+        fprintf(stderr, "bench: no more than %d threads at once\n", MOST_SPAWNED);
+        return;
+    }
+    spawned_at_once = w->size;
+    report(w, per_op_in(measure_ns() / 4, spawn_all, spawned_at_once), "ns/spawn");
 }
 
 /* ---- parked ----------------------------------------------------------------------------------------------------- */
@@ -227,6 +246,195 @@ static void mutex(const struct workload *w)
     report(w, per_op(mutex_pass, LOCKS), "ns");
 }
 
+/* ---- preempt: a thread sleeps while others compute -------------------------------------------------------------- */
+
+static void sleep_ns(int64_t ns)
+{
+    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&t, NULL);
+}
+
+static void *hog(void *arg)
+{
+    be_a_hog();
+    return arg;
+}
+
+static void preempt(const struct workload *w)
+{
+    pthread_t hogs[HOGS];
+    for (int i = 0; i < HOGS; i++)
+        hogs[i] = start_thread(hog, NULL);
+    int64_t times[SAMPLES];
+    size_t n = wanted_samples();
+    for (size_t i = 0; i < n; i++) {
+        int64_t begin = now_ns();
+        sleep_ns(PERIOD_NS);
+        times[i] = now_ns() - begin - PERIOD_NS;
+    }
+    stop_hogs();
+    for (int i = 0; i < HOGS; i++)
+        join(hogs[i]);
+    report_spread_us(w, times, n);
+}
+
+/* ---- blocking: threads sleep while others count ------------------------------------------------------------------ */
+
+enum { BLOCKERS = 64, COUNTERS = 2, BLOCKS = 200, COUNT_AT_ONCE = 100000 };
+
+static struct {
+    atomic_bool stop;
+    _Atomic int64_t counted;
+} blocks;
+
+static void *block_often(void *arg)
+{
+    for (int i = 0; i < BLOCKS; i++)
+        sleep_ns(1000000);
+    return arg;
+}
+
+static void *count(void *arg)
+{
+    int64_t n = 0;
+    for (; !atomic_load_explicit(&blocks.stop, memory_order_relaxed); sched_yield())
+        for (int i = 0; i < COUNT_AT_ONCE; i++)
+            __asm__ volatile("" : "=r"(n) : "0"(n + 1));
+    blocks.counted += n;
+    return arg;
+}
+
+static void blocking(const struct workload *w)
+{
+    pthread_t counters[COUNTERS], blockers[BLOCKERS];
+    for (int i = 0; i < COUNTERS; i++)
+        counters[i] = start_thread(count, NULL);
+    int64_t start = now_ns();
+    for (int i = 0; i < BLOCKERS; i++)
+        blockers[i] = start_thread(block_often, NULL);
+    int64_t threads = status_field("Threads");
+    for (int i = 0; i < BLOCKERS; i++)
+        join(blockers[i]);
+    double total = ms_since(start);
+    atomic_store(&blocks.stop, true);
+    for (int i = 0; i < COUNTERS; i++)
+        join(counters[i]);
+    report_part(w, "total", total, "ms");
+    report_part(w, "counted", (double)blocks.counted / 1e3 / total, "M/s");
+    report_part(w, "threads", (double)threads, "threads");
+}
+
+/* ---- echo: a thread at each end of each connection --------------------------------------------------------------- */
+
+static struct {
+    atomic_bool stop;
+    struct tally tallies[CONNECTIONS];
+    int fds[CONNECTIONS]; /* of the clients */
+} echoes;
+
+static void *echo_server(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    char buffer[BUFFER_SIZE];
+    ssize_t n;
+    while ((n = read(fd, buffer, sizeof buffer)) > 0)
+        expect("what was written", write(fd, buffer, (size_t)n), n);
+    close(fd);
+    return NULL;
+}
+
+static void *echo_client(void *arg)
+{
+    int64_t i = (intptr_t)arg;
+    char message[MESSAGE_SIZE] = "m", answer[MESSAGE_SIZE];
+    while (!atomic_load_explicit(&echoes.stop, memory_order_relaxed)) {
+        expect("what was written", write(echoes.fds[i], message, sizeof message), sizeof message);
+        expect("what came back", recv(echoes.fds[i], answer, sizeof answer, MSG_WAITALL), sizeof answer);
+        count_one(&echoes.tallies[i]);
+    }
+    close(echoes.fds[i]);
+    return NULL;
+}
+
+static void echo(const struct workload *w)
+{
+    struct sockaddr_in address;
+    int listener = listen_here(&address);
+    pthread_t threads[2 * CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS; i++) {
+        echoes.fds[i] = tcp_socket();
+        if (connect(echoes.fds[i], (struct sockaddr *)&address, sizeof address) != 0)
+            die("connect", errno);
+        int server = accept(listener, NULL, NULL);
+        if (server < 0)
+            die("accept", errno);
+        send_at_once(echoes.fds[i]);
+        send_at_once(server);
+        threads[2 * i] = start_thread(echo_server, (void *)(intptr_t)server);
+        threads[2 * i + 1] = start_thread(echo_client, (void *)(intptr_t)i);
+    }
+    struct rates r = measure_rates(echoes.tallies, CONNECTIONS, sleep_ns);
+    atomic_store(&echoes.stop, true);
+    for (int i = 0; i < 2 * CONNECTIONS; i++)
+        join(threads[i]);
+    close(listener);
+    report_echoes(w, r);
+}
+
+/* ---- http, mixed: a thread for each connection ------------------------------------------------------------------ */
+
+static int64_t heavy_steps; /* of computation for a heavy request */
+
+/* Until the other side is gone. */
+static void *serve_http(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    struct http_input in = {0};
+    struct iovec answers[MAX_ANSWERS];
+    ssize_t n, sent = 0;
+    send_at_once(fd);
+    while (sent >= 0 && (n = read(fd, in.bytes + in.have, sizeof in.bytes - in.have)) > 0) {
+        in.have += (size_t)n;
+        int whole = take_requests(&in, answers);
+        for (; in.heavy > 0; in.heavy--)
+            burn(heavy_steps);
+        sent = sendmsg(fd, &(struct msghdr){.msg_iov = answers, .msg_iovlen = (size_t)whole}, MSG_NOSIGNAL);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void *accept_all(void *arg)
+{
+    for (;;) {
+        int fd = accept4((int)(intptr_t)arg, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0)
+            die("accept", errno);
+        must("pthread_detach", -pthread_detach(start_thread(serve_http, (void *)(intptr_t)fd)));
+    }
+    return NULL;
+}
+
+static void serve(struct sockaddr_in *address)
+{
+    start_thread(accept_all, (void *)(intptr_t)listen_here(address));
+}
+
+static void http_raw(const struct workload *w)
+{
+    struct sockaddr_in address;
+    serve(&address);
+    measure_http(w, &address);
+}
+
+static void mixed(const struct workload *w)
+{
+    struct sockaddr_in address;
+    heavy_steps = burns_in(HEAVY_NS);
+    serve(&address);
+    measure_mixed(w, &address);
+}
+
 /* ---- files: each thread in a loop of pread ---------------------------------------------------------------------- */
 
 static struct {
@@ -247,12 +455,6 @@ static void *read_pages(void *arg)
     }
     free(page);
     return NULL;
-}
-
-static void sleep_ns(int64_t ns)
-{
-    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    nanosleep(&t, NULL);
 }
 
 static void files(const struct workload *w)
@@ -278,11 +480,24 @@ static const struct workload workloads[] = {
     {"spawnjoin", 0, spawnjoin, 0},
     {"pingpong_1p", 1, pingpong, 0},
     {"pingpong_2p", 2, pingpong, 0},
+    {"buffered_1p", 1, stream, 1},
+    {"buffered_2p", 2, stream, 1},
+    {"mpmc_2p", 2, stream, 8},
     {"mutex_uncontended", 0, mutex, 1},
     {"mutex_contended", 2, mutex, 8},
+    {"ring_1p", 1, ring, 503},
+    {"ring_2p", 2, ring, 503},
     {"parked_10k", 0, parked, 10000},
+    {"preempt", 2, preempt, 0},
+    {"blocking", 2, blocking, 0},
+    {"echo_2p", 2, echo, 0},
+    {"http_raw", 2, http_raw, 0},
+    {"mixed", 2, mixed, 0},
     {"files_hot", 0, files, 0},
     {"files_direct", 0, files, O_DIRECT},
+    {"chameneos", 0, chameneos, 0},
+    {"chan_prodcons", 0, chan_prodcons, 0},
+    {"scale_spawn", 2, scale_spawn, 1000},
     {0},
 };
 

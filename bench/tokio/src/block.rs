@@ -51,7 +51,7 @@ async fn count(stop: Arc<AtomicBool>) -> u64 {
     n
 }
 
-pub fn blocking(w: &'static Workload, runtime: &Runtime) {
+pub fn blocking(w: &Workload, runtime: &Runtime) {
     let most_threads = Arc::new(AtomicUsize::new(0));
     let (elapsed, counted) = runtime.block_on(async {
         let stop = Arc::new(AtomicBool::new(false));
@@ -74,8 +74,9 @@ pub fn blocking(w: &'static Workload, runtime: &Runtime) {
     report_part(w, "threads", most_threads.load(Relaxed) as f64, "threads");
 }
 
-// ---- files: 32 tasks read pages at random, from the page cache or (w.direct) from the device ----
+// ---- files: 32 tasks read pages at random, from the page cache or (w.size == DIRECT) from the device ----
 
+pub const DIRECT: usize = 1;
 const READERS: usize = 32;
 const PAGE_SIZE: usize = 4096;
 const CHUNK: usize = 256; // pages
@@ -127,8 +128,8 @@ async fn read_pages(file: Arc<File>, pages: u64, meter: Arc<Meter>, task: usize)
     }
 }
 
-pub fn files(w: &'static Workload, runtime: &Runtime) {
-    let flags = if w.direct { libc::O_DIRECT } else { 0 };
+pub fn files(w: &Workload, runtime: &Runtime) {
+    let flags = if w.size == DIRECT { libc::O_DIRECT } else { 0 };
     let file = match create_in("/var/tmp", flags).or_else(|_| create_in(".", flags)) {
         Ok(file) => Arc::new(file),
         Err(e) => {

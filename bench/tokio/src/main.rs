@@ -1,51 +1,112 @@
 // SPDX-License-Identifier: MIT
 
-//! tokio's side of the benchmarks: the work of bench/weft_io.c, with the same names and the same output. This file is
-//! the program and what its workloads share; net.rs has the sockets, block.rs what blocks in the kernel.
+//! tokio's side of the benchmarks: the work of bench/weft_*.c with the same names and the same output. This file is the
+//! program and what its workloads share; task.rs has bare tasks and trees of them, chan.rs the channels, crowd.rs many tasks at
+//! once, suites.rs what others have published, sync.rs a lock and timers, net.rs the sockets, block.rs what blocks in the kernel,
+//! fair.rs what does not let others run.
 
 mod block;
+mod chan;
+mod crowd;
+mod fair;
 mod net;
+mod suites;
+mod sync;
+mod task;
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
+#[derive(Clone, Copy)]
 pub struct Workload {
     pub name: &'static str,
-    workers: usize, // 0 = as many as the process may use
-    run: fn(&'static Workload, &Runtime),
-    pub direct: bool,
+    pub workers: usize, // 0 = as many as the process may use
+    run: fn(&Workload, &Runtime),
+    pub size: usize, // what the workload makes of it; 0 where it has one size only
 }
 
-const fn workload(name: &'static str, workers: usize, run: fn(&'static Workload, &Runtime)) -> Workload {
-    Workload { name, workers, run, direct: false }
+const fn workload(name: &'static str, workers: usize, run: fn(&Workload, &Runtime), size: usize) -> Workload {
+    Workload { name, workers, run, size }
 }
 
-static WORKLOADS: [Workload; 5] = [
-    workload("blocking", 2, block::blocking),
-    workload("echo_2p", 2, net::echo),
-    workload("http_raw", 2, net::http_raw),
-    workload("files_hot", 0, block::files),
-    Workload { name: "files_direct", workers: 0, run: block::files, direct: true },
+static WORKLOADS: &[Workload] = &[
+    workload("yield_1p", 1, task::yields, 0),
+    workload("spawn_1p", 1, task::spawn, 0),
+    workload("spawn_2p", 2, task::spawn, 0),
+    workload("spawnjoin", 0, task::spawnjoin, 0),
+    workload("pingpong_1p", 1, chan::pingpong, 0),
+    workload("pingpong_2p", 2, chan::pingpong, 0),
+    workload("buffered_1p", 1, chan::buffered, 0),
+    workload("buffered_2p", 2, chan::buffered, 0),
+    workload("mpmc_2p", 2, chan::mpmc, 8),
+    workload("select4_2p", 2, chan::select4, 0),
+    workload("mutex_uncontended", 0, sync::mutex, 1),
+    workload("mutex_contended", 2, sync::mutex, 8),
+    workload("ring_1p", 1, chan::ring, 503),
+    workload("ring_2p", 2, chan::ring, 503),
+    workload("skynet_2p", 2, task::skynet, 0),
+    workload("fib_2p", 2, task::fib, 0),
+    workload("sieve_2p", 2, chan::sieve, 0),
+    workload("pipeline_warm", 2, chan::pipeline, 0),
+    workload("parked_10k", 0, crowd::parked, 10_000),
+    workload("parked_1m", 0, crowd::parked, 1_000_000),
+    workload("sleepers_1m", 0, crowd::sleepers, 1_000_000),
+    workload("timers_100k", 0, sync::timers, 100_000),
+    workload("preempt", 2, fair::preempt, 0),
+    workload("blocking", 2, block::blocking, 0),
+    workload("echo_2p", 2, net::echo, 0),
+    workload("http_raw", 2, net::http_raw, 0),
+    workload("mixed", 2, net::mixed, 0),
+    workload("files_hot", 0, block::files, 0),
+    workload("files_direct", 0, block::files, block::DIRECT),
+    workload("chameneos", 0, suites::chameneos, 0),
+    workload("chained_spawn", 0, suites::chained_spawn, 0),
+    workload("ping_pong", 0, suites::ping_pong, 0),
+    workload("spawn_many", 0, suites::spawn_many, 0),
+    workload("yield_many", 0, suites::yield_many, 0),
+    workload("create_goroutines", 0, suites::create_goroutines, 0),
+    workload("pingpong_hog", 1, suites::pingpong_hog, 0),
+    workload("chan_prodcons", 0, suites::chan_prodcons, 0),
+    workload("select_prodcons", 0, suites::select_prodcons, 0),
+    workload("wakeup_parallel", 2, suites::wakeup_parallel, 0),
+    workload("scale_spawn", 2, crowd::scale_spawn, 10_000),
+    workload("scale_pairs", 2, crowd::scale_pairs, 10_000),
+    workload("scale_mpmc", 2, crowd::scale_mpmc, 10_000),
+    workload("scale_skynet", 2, task::scale_skynet, 10_000),
 ];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if arguments.len() != 2 {
-        fail(&format!("usage: {} -l | NAME", arguments[0]));
-    }
-    if arguments[1] == "-l" {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if words == ["-l"] {
         WORKLOADS.iter().for_each(|w| println!("{}", w.name));
         return;
     }
-    match WORKLOADS.iter().find(|w| w.name == arguments[1]) {
-        Some(w) => start(w),
-        None => fail(&format!("no workload '{}'; -l lists them", arguments[1])),
-    }
+    let workers = take_option(&mut words, "-p");
+    let size = take_option(&mut words, "-n");
+    let [name] = words[..] else { usage() };
+    let Some(found) = WORKLOADS.iter().find(|w| w.name == name) else {
+        fail(&format!("no workload '{name}'; -l lists them"))
+    };
+    start(&Workload { workers: workers.unwrap_or(found.workers), size: size.unwrap_or(found.size), ..*found });
 }
 
-fn start(w: &'static Workload) {
+fn usage() -> ! {
+    fail("usage: tokio_bench -l | [-p WORKERS] [-n SIZE] NAME")
+}
+
+/// Takes an option with its number out of the words.
+fn take_option(words: &mut Vec<&str>, option: &str) -> Option<usize> {
+    let at = words.iter().position(|word| *word == option)?;
+    let value = words.get(at + 1).and_then(|word| word.parse().ok()).filter(|n| *n > 0);
+    words.drain(at..words.len().min(at + 2));
+    value.or_else(|| usage())
+}
+
+fn start(w: &Workload) {
     let mut builder = Builder::new_multi_thread();
     if w.workers > 0 {
         builder.worker_threads(w.workers);
@@ -58,7 +119,60 @@ fn start(w: &'static Workload) {
 // ---- measuring and reporting ----
 
 const WARM_UP: Duration = Duration::from_millis(200);
-const MEASURE: Duration = Duration::from_secs(1);
+pub const QUICKER: u32 = 5;
+
+/// For how long timed passes are repeated.
+pub fn measure() -> Duration {
+    Duration::from_millis(750) / if quick() { QUICKER } else { 1 }
+}
+
+/// Runs it on one of the workers.
+pub fn on_worker<F>(runtime: &Runtime, main: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    runtime.block_on(runtime.spawn(main)).expect("the main task")
+}
+
+/// Nanoseconds per operation, when one pass makes `ops` of them and passes are repeated for that long. The first pass warms
+/// up and is not counted.
+pub async fn per_op_in<F>(time: Duration, ops: usize, mut pass: impl FnMut() -> F) -> f64
+where
+    F: Future<Output = ()>,
+{
+    pass().await;
+    let (begin, mut passes) = (Instant::now(), 0);
+    while begin.elapsed() < time {
+        pass().await;
+        passes += 1;
+    }
+    begin.elapsed().as_nanos() as f64 / (passes * ops) as f64
+}
+
+pub async fn per_op<F>(ops: usize, pass: impl FnMut() -> F) -> f64
+where
+    F: Future<Output = ()>,
+{
+    per_op_in(measure(), ops, pass).await
+}
+
+/// The parts .p50, .p99 and .max.
+pub fn report_spread(w: &Workload, mut times: Vec<Duration>) {
+    times.sort();
+    let part = |name, at: usize| report_part(w, name, times[at].as_nanos() as f64 / 1e3, "us");
+    part("p50", times.len() / 2);
+    part("p99", times.len() * 99 / 100);
+    part("max", times.len() - 1);
+}
+
+/// Resident memory and page tables of this process.
+pub fn memory_bytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let kib = |line: &str| line.split_whitespace().nth(1).and_then(|n| n.parse::<f64>().ok());
+    let wanted = status.lines().filter(|line| line.starts_with("VmRSS:") || line.starts_with("VmPTE:"));
+    wanted.filter_map(kib).sum::<f64>() * 1024.0
+}
 
 pub fn fail(message: &str) -> ! {
     eprintln!("bench: {message}");
@@ -123,11 +237,11 @@ impl Meter {
         self.tallies.iter().map(|t| t.0.load(Relaxed)).sum()
     }
 
-    /// Lets the tasks warm up, looks at them for a second, and stops them.
+    /// Lets the tasks warm up, looks at them for about a second, and stops them.
     pub async fn measure(&self) -> Rates {
         tokio::time::sleep(WARM_UP).await;
         let (before, cpu, begin) = (self.total(), cpu_time(), Instant::now());
-        tokio::time::sleep(MEASURE).await;
+        tokio::time::sleep(measure()).await;
         let done = (self.total() - before) as f64;
         let rates = Rates { done, elapsed: begin.elapsed(), cpu: cpu_time() - cpu };
         self.stop.store(true, Relaxed);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 
-//! Sockets: an echo with both ends in this process, and an HTTP server for wrk.
+//! Sockets: an echo with both ends in this process, and an HTTP server for wrk and mixed_client.
 
+use crate::fair::{burn, burns_in};
 use crate::{cpu_time, fail, quick, report, report_part, Meter, Workload};
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -36,7 +40,7 @@ async fn echo_client(mut stream: TcpStream, meter: std::sync::Arc<Meter>, task: 
     assert_eq!(answer, message);
 }
 
-pub fn echo(w: &'static Workload, runtime: &Runtime) {
+pub fn echo(w: &Workload, runtime: &Runtime) {
     let rates = runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
         let address = listener.local_addr().expect("address");
@@ -60,9 +64,13 @@ pub fn echo(w: &'static Workload, runtime: &Runtime) {
     report_part(w, "cpu_per_rt", rates.cpu.as_micros() as f64 / rates.done, "us");
 }
 
-// ---- http: wrk asks, a hand-written loop answers ----
+// ---- http, mixed: another process asks, a hand-written loop answers ----
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
+const HEAVY: &[u8] = b"GET /heavy ";
+const HEAVY_TIME: Duration = Duration::from_millis(30);
+
+static HEAVY_STEPS: AtomicU64 = AtomicU64::new(0);
 
 fn find_end_of_head(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
@@ -81,6 +89,9 @@ async fn serve_http(mut stream: TcpStream) -> std::io::Result<()> {
         let mut used = 0;
         answers.clear();
         while let Some(end) = find_end_of_head(&buffer[used..have]) {
+            if buffer[used..].starts_with(HEAVY) {
+                burn(HEAVY_STEPS.load(Relaxed));
+            }
             answers.extend_from_slice(ANSWER);
             used += end;
         }
@@ -101,6 +112,13 @@ async fn serve_all(listener: TcpListener) {
             }
         });
     }
+}
+
+fn serve(runtime: &Runtime) -> SocketAddr {
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("listen");
+    let address = listener.local_addr().expect("address");
+    runtime.spawn(serve_all(listener));
+    address
 }
 
 fn run_wrk(url: &str, duration: &str) -> String {
@@ -131,14 +149,11 @@ fn microseconds(time: &str) -> f64 {
     units.into_iter().find_map(parse).expect("a time")
 }
 
-pub fn http_raw(w: &'static Workload, runtime: &Runtime) {
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("listen");
-    let url = format!("http://{}/", listener.local_addr().expect("address"));
-    runtime.spawn(serve_all(listener));
-
+pub fn http_raw(w: &Workload, runtime: &Runtime) {
+    let url = format!("http://{}/", serve(runtime));
     run_wrk(&url, "-d1s"); // on this thread, which is none of the workers
     let cpu = cpu_time();
-    let output = run_wrk(&url, if quick() { "-d2s" } else { "-d5s" });
+    let output = run_wrk(&url, if quick() { "-d1s" } else { "-d5s" });
     let cpu = cpu_time() - cpu;
 
     report(w, labelled(&output, "Requests/sec:").parse().expect("a rate"), "req/s");
@@ -146,4 +161,14 @@ pub fn http_raw(w: &'static Workload, runtime: &Runtime) {
     report_part(w, "p99", microseconds(labelled(&output, "99%")), "us");
     let requests: f64 = word(&output, 0, |line| line.contains(" requests in ")).parse().expect("requests");
     report_part(w, "cpu_per_req", cpu.as_micros() as f64 / requests, "us");
+}
+
+pub fn mixed(w: &Workload, runtime: &Runtime) {
+    HEAVY_STEPS.store(burns_in(HEAVY_TIME), Relaxed);
+    let port = serve(runtime).port().to_string();
+    let client = std::env::current_exe().expect("this program").with_file_name("mixed_client");
+    match Command::new(client).args([w.name, &port]).status() {
+        Ok(status) if status.success() => (),
+        other => fail(&format!("mixed_client: {other:?}")),
+    }
 }
