@@ -2,96 +2,46 @@
 # SPDX-License-Identifier: MIT
 """Runs the benchmarks of Weft and of its peers in turn and compares them.
 
-Each program (build/bench/weft_bench, go_bench, tokio_bench, pthread_bench, bare_bench) lists its workloads with -l and
-prints lines `NAME VALUE UNIT`. The runs are interleaved (weft, go, tokio, ..., weft, ...) and each round goes through
+    make bench                      runs them, prints the ratios, writes build/bench/report.html and results.json
+    tools/bench.py --docs           writes docs/benchmarks.md from that results.json; runs nothing
+    tools/bench.py --report         writes report.html again, likewise
+
+Each program (build/bench/weft_bench, go_bench, tokio_bench, boost_bench, pthread_bench, bare_bench) lists its workloads with -l
+and prints lines `NAME VALUE UNIT`. The runs are interleaved (weft, go, tokio, ..., weft, ...) and each round goes through
 all workloads, so that a noisy moment of the machine hits everybody, and no workload in all of its runs; who begins
-changes with the round. Best and median are kept.
+changes with the round. Best and median are kept. Workloads called scale_* run on several numbers of Ps and with several numbers
+of goroutines.
 
 environment:
   ONLY=name[,name]       these workloads only
-  AGAINST=peer[,peer]    these peers only: go, tokio, pthread, bare
-  QUICK=1                2 rounds instead of 5, smaller files, shorter http
+  AGAINST=peer[,peer]    these peers only: go, tokio, boost, pthread, bare
+  QUICK=1                2 rounds instead of 5, each run a fifth as long, smaller files, fewer points of the scaling
 """
 
 import argparse
-import json
+import collections
 import os
 import platform
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import bench_report
+from bench_notes import SCALING
+from bench_report import FIXED_PROCS, FIXED_SIZE, SCALE_PROCS, SCALE_SIZES
+from bench_results import LABELS, Results
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "benchmarks.md"
-PEERS = ["go", "tokio", "pthread", "bare"]
-LABELS = {"weft": "Weft", "go": "Go", "tokio": "tokio", "pthread": "pthread", "bare": "bare"}
+PEERS = ["go", "tokio", "boost", "pthread", "bare"]
 ROUNDS, QUICK_ROUNDS = 5, 2
+QUICK_PROCS, QUICK_SIZES = (1, 2, 8), (1000, 10000, 100000)
 DEFAULT_BUILD_TYPE = "RelWithDebInfo (-O2 -g)"  # of CMakeLists.txt
 TIME_LIMIT = 60  # seconds for one run
-FAILURES_BEFORE_GIVING_UP = 2  # of one program at one workload
-
-
-class Target:
-    """A promise about one value of Weft: `factor` times better than a peer's, or at most `limit`."""
-
-    def __init__(self, name, sentence, peer=None, factor=None, limit=None):
-        self.name, self.sentence, self.peer, self.factor, self.limit = name, sentence, peer, factor, limit
-
-    def judge(self, results):
-        """Returns met (None: not measured) and what was measured, in words."""
-        weft, unit = results.best("weft", self.name), results.units.get(self.name)
-        if weft is None:
-            return None, ""
-        if self.limit is not None:
-            return weft <= self.limit, f"{number(weft)} {unit}"
-        peer, ratio = results.best(self.peer, self.name), results.advantage(self.peer, self.name)
-        if ratio is None:
-            return None, ""
-        if results.higher_is_better(self.name):
-            words = f"{number(weft)} against {number(peer)} {unit}, {ratio:.2f} times {LABELS[self.peer]}'s"
-        else:
-            words = f"{number(weft)} against {number(peer)} {unit}, {portion(ratio)} {LABELS[self.peer]}'s"
-        return ratio >= self.factor, words
-
-
-TARGETS = [
-    Target("yield_1p", "A switch between two goroutines takes at most 1/9 of Go's time.", "go", 9),
-    Target("spawn_1p", "Starting and ending a goroutine on one P takes at most 1/8 of Go's time.", "go", 8),
-    Target("spawn_2p", "Starting and ending a goroutine on two Ps takes at most 1/5 of Go's time.", "go", 5),
-    Target("spawnjoin", "Starting one goroutine and waiting for it takes at most 1/8 of Go's time.", "go", 8),
-    Target("pingpong_1p", "A round trip by unbuffered channel on one P takes at most 1/5 of Go's time.", "go", 5),
-    Target("pingpong_2p", "A round trip by unbuffered channel on two Ps takes at most 1/5 of Go's time.", "go", 5),
-    Target("buffered_1p", "An item through a buffered channel on one P takes at most 1/4 of Go's time.", "go", 4),
-    Target("buffered_2p", "An item through a buffered channel on two Ps takes at most 1/3 of Go's time.", "go", 3),
-    Target("mpmc_2p", "An item from 8 producers to 8 consumers takes at most 1/5 of Go's time.", "go", 5),
-    Target("select4_2p", "A select over 4 channels takes at most 1/3 of Go's time.", "go", 3),
-    Target("mutex_uncontended", "Locking and unlocking a free mutex is no slower than in Go.", "go", 1),
-    Target("mutex_contended", "Locking and unlocking a contended mutex takes at most 1/1.5 of Go's time.", "go", 1.5),
-    Target("ring_1p", "A hop in a ring of 503 goroutines on one P takes at most 1/5 of Go's time.", "go", 5),
-    Target("ring_2p", "A hop in a ring of 503 goroutines on two Ps takes at most 1/5 of Go's time.", "go", 5),
-    Target("skynet_2p", "A tree of a million goroutines, from cold, takes at most 1/25 of Go's time.", "go", 25),
-    Target("fib_2p", "Fork and join of a goroutine for each call takes at most 1/6 of Go's time.", "go", 6),
-    Target("sieve_2p", "A chain of 2,000 filters takes at most 1/4 of Go's time.", "go", 4),
-    Target("parked_1m.create", "Creating a million goroutines that block is no slower than in Go.", "go", 1),
-    Target("parked_1m.bytes", "Each of a million blocked goroutines costs at most 4,400 bytes.", limit=4400),
-    Target("timers_100k.p99", "Of 100,000 sleepers the latest hundredth is at most 1/10 as late as in Go.", "go", 10),
-    Target("timers_100k.cpu", "100,000 sleepers take at most 1/3 of Go's processor time.", "go", 3),
-]
-
-
-def number(value):
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def portion(ratio):
-    return f"1/{ratio:.1f} of" if ratio >= 1 else f"{1 / ratio:.2f} times"
 
 
 def fail(message):
@@ -129,13 +79,26 @@ def build_tokio(folder):
         shutil.copy2(target / "release" / "tokio_bench", folder / "tokio_bench")
 
 
-BUILDS = {"go": build_go, "tokio": build_tokio}  # the others are built by make
+def build_boost(folder):
+    libraries = ["-lboost_fiber", "-lboost_context", "-lpthread"]
+    sources = [str(path) for path in sorted((ROOT / "bench" / "boost").glob("*.cpp"))]
+    run_build("boost", ["g++", "-std=c++17", "-O2", "-g", "-o", str(folder / "boost_bench"), *sources, *libraries], os.environ)
+
+
+BUILDS = {"go": build_go, "tokio": build_tokio, "boost": build_boost}  # the others are built by make
+
+
+def is_built(peer, path):
+    """Whether the program is newer than all that it is made of. Go and cargo find that out themselves."""
+    sources = [source.stat().st_mtime for source in (ROOT / "bench" / peer).iterdir()]
+    return peer == "boost" and path.exists() and path.stat().st_mtime > max(sources)
 
 
 def run_build(peer, command, env):
     if shutil.which(command[0]) is None:
         say(f"no {command[0]} command: the {LABELS[peer]} twin is left out")
         return False
+    say(f"building the {LABELS[peer]} twin")
     result = subprocess.run(command, cwd=ROOT / "bench" / peer, env=env, capture_output=True, text=True)
     if result.returncode != 0:
         say(f"the {LABELS[peer]} twin does not build and is left out:\n{result.stderr.strip()}")
@@ -150,7 +113,7 @@ def find_programs(folder, peers):
         fail("weft_bench -l lists nothing")
     for peer in peers:
         path = folder / f"{peer}_bench"
-        if peer in BUILDS:
+        if peer in BUILDS and not is_built(peer, path):
             path.unlink(missing_ok=True)
             BUILDS[peer](folder)
         elif not path.exists():
@@ -173,7 +136,7 @@ def list_from_environment(variable, allowed):
 
 def clean_environment():
     """What the programs run with: nothing in it may change their number of processors or their memory policy."""
-    skip = ("WEFT_", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "TOKIO_")
+    skip = ("WEFT_", "TINY", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "TOKIO_")
     return {name: value for name, value in os.environ.items() if not name.startswith(skip)}
 
 
@@ -193,8 +156,28 @@ def parse(output):
     return values
 
 
-def run_once(program, workload):
-    command = [program.path, workload]
+class Run(collections.namedtuple("Run", "workload procs size")):
+    """A workload; at one point of its scaling, where it has one: procs and size are None otherwise."""
+
+    @property
+    def label(self):
+        return self.workload if self.procs is None else bench_report.point(*self)
+
+    @property
+    def options(self):
+        return [] if self.procs is None else ["-p", str(self.procs), "-n", str(self.size)]
+
+
+def runs_of(workload, quick):
+    if workload not in dict(SCALING):
+        return [Run(workload, None, None)]
+    points = [(procs, FIXED_SIZE) for procs in (QUICK_PROCS if quick else SCALE_PROCS)]
+    points += [(FIXED_PROCS, size) for size in (QUICK_SIZES if quick else SCALE_SIZES)]
+    return [Run(workload, *point) for point in dict.fromkeys(points)]
+
+
+def run_once(program, run):
+    command = [program.path, *run.options, run.workload]
     try:
         result = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
@@ -204,7 +187,7 @@ def run_once(program, workload):
     if result.returncode > 0:
         raise RunFailed(f"ended with status {result.returncode}", result.stderr)
     try:
-        values = parse(result.stdout)
+        values = {run.label + name[len(run.workload):]: value for name, value in parse(result.stdout).items()}
     except ValueError:
         raise RunFailed("printed something that is no result", result.stdout) from None
     if not values:
@@ -212,101 +195,68 @@ def run_once(program, workload):
     return values
 
 
-class Results:
-    """The samples of every value by program, in the order of their first appearance."""
-
-    def __init__(self, labels):
-        self.labels = labels
-        self.units = {}
-        self.samples = {}
-        self.failures = []  # (label, workload, reason)
-        self.impossible = set()  # (label, workload)
-
-    def add(self, label, values):
-        for name, (value, unit) in values.items():
-            self.units.setdefault(name, unit)
-            self.samples.setdefault((label, name), []).append(value)
-
-    def higher_is_better(self, name):
-        return self.units[name].endswith("/s")
-
-    def best(self, label, name):
-        samples = self.samples.get((label, name))
-        if not samples:
-            return None
-        return max(samples) if self.higher_is_better(name) else min(samples)
-
-    def median(self, label, name):
-        samples = self.samples.get((label, name))
-        return statistics.median(samples) if samples else None
-
-    def advantage(self, peer, name):
-        """How many times better than the peer's best Weft's best is."""
-        weft, other = self.best("weft", name), self.best(peer, name)
-        if not weft or not other:
-            return None
-        return weft / other if self.higher_is_better(name) else other / weft
-
-    def has_given_up(self, label, workload):
-        failed = [f for f in self.failures if f[:2] == (label, workload)]
-        return len(failed) >= FAILURES_BEFORE_GIVING_UP or (label, workload) in self.impossible
-
-
 class Progress:
-    """A line on the terminal with the time left, estimated from what the same run took before."""
+    """The time left, estimated from what the same run took before, now or the last time: a line on the terminal that is
+    overwritten, elsewhere one a while."""
 
     UNKNOWN = 2.5  # seconds, before the first of its kind
+    QUIET = 30  # seconds between two lines that stay
 
-    def __init__(self, plan):
-        self.plan, self.seconds, self.shown = plan, {}, sys.stderr.isatty()
+    def __init__(self, plan, seconds):
+        self.plan, self.seconds, self.shown, self.last = plan, seconds, sys.stderr.isatty(), 0
+
+    @staticmethod
+    def key(program, run):
+        return f"{program.label} {run.label}"
 
     def show(self, position):
-        if not self.shown:
-            return
-        left = sum(self.seconds.get((p.label, w), self.UNKNOWN) for p, w in self.plan[position:])
-        program, workload = self.plan[position]
-        line = f"{position + 1}/{len(self.plan)}  {program.label} {workload}  about {left:.0f} s left"
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        left = sum(self.seconds.get(self.key(*step), self.UNKNOWN) for step in self.plan[position:])
+        time_left = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
+        line = f"{position + 1}/{len(self.plan)}  {self.key(*self.plan[position])}  about {time_left} left"
+        if self.shown:
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self.last >= self.QUIET:
+            self.last = time.monotonic()
+            say(line)
 
-    def took(self, program, workload, seconds):
-        self.seconds[program.label, workload] = seconds
+    def took(self, program, run, seconds):
+        self.seconds[self.key(program, run)] = round(seconds, 2)
 
     def clear(self):
         if self.shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def make_plan(programs, workloads, rounds):
+def make_plan(programs, runs, rounds):
     plan = []
     for i in range(rounds):
         first = i % len(programs)
         order = programs[first:] + programs[:first]
-        plan += [(p, w) for w in workloads for p in order if w in p.workloads]
+        plan += [(p, run) for run in runs for p in order if run.workload in p.workloads]
     return plan
 
 
-def run_all(programs, workloads, rounds):
-    plan = make_plan(programs, workloads, rounds)
-    results, progress = Results([p.label for p in programs]), Progress(plan)
-    for position, (program, workload) in enumerate(plan):
-        if results.has_given_up(program.label, workload):
+def run_all(programs, runs, results):
+    plan = make_plan(programs, runs, results.rounds)
+    progress = Progress(plan, results.seconds)
+    for position, (program, run) in enumerate(plan):
+        if results.has_given_up(program.label, run.label):
             continue
         progress.show(position)
         start = time.monotonic()
         try:
-            results.add(program.label, run_once(program, workload))
+            results.add(program.label, run_once(program, run))
         except RunFailed as failure:
             reason, detail = failure.args
-            results.failures.append((program.label, workload, reason))
+            results.failures.append((program.label, run.label, reason))
             progress.clear()
-            say(f"{program.label} {workload}: {reason}\n{detail.strip()[-2000:]}")
+            say(f"{program.label} {run.label}: {reason}\n{detail.strip()[-2000:]}")
         except NotPossible as reason:
-            results.impossible.add((program.label, workload))
+            results.impossible.add((program.label, run.label))
             progress.clear()
-            say(f"{program.label} {workload}: left out: {reason}")
-        progress.took(program, workload, time.monotonic() - start)
+            say(f"{program.label} {run.label}: left out: {reason}")
+        progress.took(program, run, time.monotonic() - start)
     progress.clear()
-    return results
 
 
 # ---- the machine --------------------------------------------------------------------------------------------------
@@ -345,6 +295,10 @@ def machine_facts(cache, labels):
         lock = (ROOT / "bench" / "tokio" / "Cargo.lock").read_text()
         version = first_match(r'^name = "tokio"\nversion = "(.*)"$', lock, "unknown")
         facts["tokio"] = f"{version}, {first_line(['rustc', '--version'])}"
+    if "boost" in labels:
+        header = Path("/usr/include/boost/version.hpp")
+        version = first_match(r'BOOST_LIB_VERSION "(.*)"', header.read_text() if header.exists() else "", "unknown")
+        facts["Boost"] = f"{version.replace('_', '.')}, {first_line(['g++', '--version'])}"
     return facts
 
 
@@ -357,197 +311,73 @@ def warn_about_slow_build(cache):
         say("this is a debug build: its figures mean nothing")
 
 
-# ---- what comes out -----------------------------------------------------------------------------------------------
-
-
-def pair(results, label, name):
-    best, median = results.best(label, name), results.median(label, name)
-    return "-" if best is None else f"{number(best)} / {number(median)}"
-
-
-def table_rows(results):
-    peers = [label for label in results.labels if label != "weft"]
-    header = ["workload", "unit", "Weft"]
-    for peer in peers:
-        header += [LABELS[peer], f"{LABELS[peer]}:Weft"]
-    rows = [header]
-    for name, unit in results.units.items():
-        more = ", more is better" if results.higher_is_better(name) else ""
-        row = [name, unit + more, pair(results, "weft", name)]
-        for peer in peers:
-            ratio = results.advantage(peer, name)
-            row += [pair(results, peer, name), "-" if ratio is None else f"{ratio:.2f}"]
-        rows.append(row)
-    return rows
-
-
-def print_table(results, rounds):
-    rows = table_rows(results)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))]
-        print("  ".join(cells).rstrip())
-    print(f"\nbest / median of {rounds} interleaved runs; the ratios compare the best, above 1 Weft is ahead")
-
-
-def verdict(met):
-    return "not measured" if met is None else "met" if met else "missed"
-
-
-def print_targets(results):
-    for target in TARGETS:
-        met, words = target.judge(results)
-        if met is not None:
-            print(f"{verdict(met):7} {target.name}: {words}")
-
-
-def write_json(path, results, rounds, facts):
-    def entry(label, name):
-        samples = results.samples.get((label, name), [])
-        return {"best": results.best(label, name), "median": results.median(label, name), "samples": samples}
-
-    values = {}
-    for name, unit in results.units.items():
-        measured = [label for label in results.labels if (label, name) in results.samples]
-        values[name] = {"unit": unit, **{label: entry(label, name) for label in measured}}
-    failures = [dict(zip(("program", "workload", "reason"), failure)) for failure in results.failures]
-    targets = {t.name: {"target": t.sentence, "result": verdict(t.judge(results)[0])} for t in TARGETS}
-    content = {"machine": facts, "runs": rounds, "values": values, "targets": targets, "failures": failures}
-    path.write_text(json.dumps(content, indent=2) + "\n")
-
-
-def markdown_table(rows):
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    lines.insert(1, "|---|---|" + "---:|" * (len(rows[0]) - 2))
-    return lines
-
-
-def markdown_targets(results):
-    lines = []
-    for target in TARGETS:
-        met, words = target.judge(results)
-        measured = f" ({words})" if words else ""
-        lines.append(f"- **{verdict(met)}**: {target.sentence} `{target.name}`{measured}")
-    return lines
-
-
-def markdown_losses(results):
-    """Everything at which a peer that ran the workload did better."""
-    losses = []
-    for name in results.units:
-        for peer in results.labels[1:]:
-            ratio = results.advantage(peer, name)
-            if ratio is not None and ratio < 1:
-                figures = f"{number(results.best('weft', name))} against {number(results.best(peer, name))}"
-                losses.append(f"- `{name}`: {LABELS[peer]} is {1 / ratio:.2f} times better"
-                              f" ({figures} {results.units[name]}).")
-    return losses or ["Nowhere in this run."]
-
-
-def markdown_summary(results):
-    """How many targets are met, and which are not, before anything else."""
-    verdicts = {target.name: verdict(target.judge(results)[0]) for target in TARGETS}
-    lines = [f"{list(verdicts.values()).count('met')} of {len(TARGETS)} targets are met."]
-    for outcome in ("missed", "not measured"):
-        names = [f"`{name}`" for name, found in verdicts.items() if found == outcome]
-        if names:
-            lines.append(f"{outcome.capitalize()}: {', '.join(names)}.")
-    return [" ".join(lines)]
-
-
-def write_docs(results, rounds, facts):
-    lines = ["# Benchmarks", ""]
-    lines += ["This file is generated: `tools/bench.py --write-docs` after `make` writes it. Do not edit it.", ""]
-    lines += [
-        f"Best / median of {rounds} runs, the programs taking turns. A ratio compares the best and is above 1 where"
-        " Weft is ahead.",
-        "The figures hold for this machine at that time; the ratios travel better than the figures.",
-        "",
-    ]
-    lines += markdown_summary(results) + [""]
-    lines += markdown_table(table_rows(results))
-    lines += ["", "## Targets", ""] + markdown_targets(results)
-    lines += ["", "## Where Weft loses", "", "Whatever a peer does better, target or not."]
-    lines += [""] + markdown_losses(results)
-    if results.failures:
-        lines += ["", "## Runs that failed", ""]
-        lines += [f"- {LABELS[label]} `{workload}`: {reason}." for label, workload, reason in results.failures]
-    lines += ["", "## The machine", ""] + [f"- {name}: {value}" for name, value in facts.items()]
-    lines += ["", "## The workloads", ""] + WORKLOAD_NOTES
-    DOCS.parent.mkdir(exist_ok=True)
-    DOCS.write_text("\n".join(lines) + "\n")
-
-
-WORKLOAD_NOTES = """\
-`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU unless they say so. A run takes about a
-second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/`, `bench/tokio/`,
-`bench/pthread/` and `bench/bare/` (nothing but the kernel).
-
-- `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
-- `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
-  batches of 100, created and joined.
-- `spawnjoin`: start one and wait for it, in a loop.
-- `pingpong_1p`, `pingpong_2p`: a value goes to and fro between two goroutines by two unbuffered channels. Threads: a
-  turn under a mutex, with a condition variable for each side.
-- `buffered_1p`, `buffered_2p`: one producer, one consumer, a channel of capacity 128.
-- `mpmc_2p`: the same with 8 producers and 8 consumers.
-- `select4_2p`: one consumer selects over 4 unbuffered channels with a producer each.
-- `mutex_uncontended`, `mutex_contended`: one goroutine, or 8 on two Ps, count under a mutex; the time of one lock,
-  count and unlock.
-- `ring_1p`, `ring_2p`: 503 goroutines in a ring of unbuffered channels pass a token.
-- `skynet_2p`: a tree of goroutines with 10 below each and 1,000,000 leaves, whose numbers are summed by unbuffered
-  channels; cold, the first thing that the process does. `.warm`: again and again after that.
-- `fib_2p`: fib(27) with a goroutine for each call down to n < 2 and a wait group for each pair.
-- `sieve_2p`: the first 2,000 primes through a chain of filters, a goroutine and an unbuffered channel for each.
-- `parked_1m`, `parked_10k`: so many goroutines blocked on one unbuffered channel (threads, 10,000 only: a condition
-  variable). `.create`: until all have arrived. `.bytes`: growth of resident memory and page tables for each; a thread's
-  kernel stack is not in it. `.wake`: from the release until all are done.
-- `timers_100k`: 100,000 goroutines sleep for random times up to 200 ms, three times over. `.p50`, `.p99`, `.max`: how
-  much longer than wanted a sleep was. `.cpu`: processor time of one time over, starting the goroutines included.
-- `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, where no scheduler sees them, while two
-  others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.counted`: what the two
-  came to meanwhile. `.threads`: the most OS threads of the process. tokio: `spawn_blocking` for each sleep.
-- `echo_2p`: 64 TCP connections in the process, a goroutine at each end, 64 bytes to and fro. `.cpu_per_rt`: processor
-  time of a round trip, both ends. Bare: two threads with an epoll each; both ends of a connection are on the same.
-- `http_raw`: a keep-alive server that finds the end of each request and sends a fixed answer, on two Ps, asked by
-  `wrk -t1 -c64 -d5s` on the same CPUs. `.cpu_per_req`: processor time of the server alone. Bare: as for the echo.
-- `files_hot`, `files_direct`: 32 goroutines read 4 KiB at random places of a file of 256 MiB, from the page cache, or
-  from the device with O_DIRECT. `.cpu`: processor time of one read. tokio: `spawn_blocking` for each. Threads: 32 of
-  them. Bare: one thread with 32 requests in an io_uring.
-""".splitlines()
-
-
-# ---- main ---------------------------------------------------------------------------------------------------------
+# ---- main ------------------------------------------------------------------------------------------------------------
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="the build folder (default: build)")
-    parser.add_argument("--write-docs", action="store_true", help="regenerate docs/benchmarks.md; needs a full run")
+    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md from results.json")
+    parser.add_argument("--report", action="store_true", help="write report.html from results.json")
     return parser.parse_args()
+
+
+def is_quick():
+    return os.environ.get("QUICK", "0") not in ("", "0")
+
+
+def former_seconds(path):
+    """What each run took the last time, if there was one that can be read and was as quick as this one."""
+    try:
+        former = Results.read(path)
+    except (OSError, ValueError, KeyError):
+        return {}
+    return former.seconds if ("QUICK" in former.partial) == is_quick() else {}
+
+
+def measure(build):
+    folder, cache = build / "bench", read_cache(build)
+    warn_about_slow_build(cache)
+    programs = find_programs(folder, list_from_environment("AGAINST", PEERS))
+    workloads = list_from_environment("ONLY", programs[0].workloads)
+    labels = [p.label for p in programs]
+    partial = [name for name in ("QUICK", "ONLY", "AGAINST") if os.environ.get(name, "0") not in ("", "0")]
+    results = Results(labels, QUICK_ROUNDS if is_quick() else ROUNDS, machine_facts(cache, labels), partial)
+    results.seconds = former_seconds(folder / "results.json")
+    began = time.monotonic()
+    run_all(programs, [run for name in workloads for run in runs_of(name, is_quick())], results)
+    results.facts["time"] = f"{(time.monotonic() - began) / 60:.0f} minutes"
+    results.write(folder / "results.json")
+    bench_report.print_tables(results)
+    bench_report.print_targets(results)
+    return results
+
+
+def write_report(folder, results):
+    (folder / "report.html").write_text(bench_report.html(results))
+    say(f"{folder / 'report.html'} has the plots, {folder / 'results.json'} the samples")
+
+
+def read_results(folder):
+    path = folder / "results.json"
+    if not path.exists():
+        fail(f"there is no {path}: run make bench first")
+    return Results.read(path)
 
 
 def main():
     arguments = parse_arguments()
-    if arguments.write_docs and any(os.environ.get(name) for name in ("ONLY", "QUICK", "AGAINST")):
-        fail("--write-docs needs a full run: without ONLY, QUICK and AGAINST")
-    rounds = QUICK_ROUNDS if os.environ.get("QUICK", "0") not in ("", "0") else ROUNDS
     build = arguments.build.resolve()
     folder = build / "bench"
-    cache = read_cache(build)
-    warn_about_slow_build(cache)
-
-    programs = find_programs(folder, list_from_environment("AGAINST", PEERS))
-    workloads = list_from_environment("ONLY", programs[0].workloads)
-    facts = machine_facts(cache, [p.label for p in programs])
-    results = run_all(programs, workloads, rounds)
-
-    print_table(results, rounds)
-    print_targets(results)
-    write_json(folder / "results.json", results, rounds, facts)
-    if arguments.write_docs:
-        write_docs(results, rounds, facts)
-    return 1 if results.failures else 0
+    if arguments.docs:
+        results = read_results(folder)
+        if results.partial:
+            fail(f"--docs needs a full run: the last one was with {', '.join(results.partial)}")
+        DOCS.write_text(bench_report.markdown(results))
+        return 0
+    results = read_results(folder) if arguments.report else measure(build)
+    write_report(folder, results)
+    return 1 if results.failures and not arguments.report else 0
 
 
 if __name__ == "__main__":
