@@ -66,13 +66,16 @@ enum { WEFT_LOW = -1, WEFT_NORMAL = 0, WEFT_HIGH = 1 };
 typedef struct weft_attr {
     const char *name;  /* copied; shown in dumps */
     size_t stack_size; /* the most this goroutine's stack may grow to; 0 = the configuration's */
-    int priority;      /* WEFT_LOW, WEFT_NORMAL, WEFT_HIGH */
+    int priority;      /* WEFT_LOW, WEFT_NORMAL, WEFT_HIGH; whoever gives an attribute says it */
 } weft_attr;
 
+/* Starts a goroutine that calls fn(arg), and returns at once. -ENOMEM. */
 WEFT_API int weft_go(weft_fn *fn, void *arg);
 
 /* fn gets its own copy of the size bytes at arg, aligned to 16. */
 WEFT_API int weft_go_copy(weft_fn *fn, const void *arg, size_t size);
+
+/* -EINVAL: no such priority. */
 WEFT_API int weft_go_with(const weft_attr *attr, weft_fn *fn, void *arg);
 
 /* Lets the others that are ready run first. */
@@ -91,6 +94,28 @@ WEFT_API void weft_unpin(void);
 /* Between the two, which nest, the calling thread may block in the kernel: its processor goes on without it. */
 WEFT_API void weft_block_enter(void);
 WEFT_API void weft_block_leave(void);
+
+/*
+ * Priorities. A ready goroutine of a higher class runs before one of a lower, and one of WEFT_HIGH takes the processor away from a
+ * lower one at once; a lower one is never starved for good. A child is of its parent's priority unless weft_go_with
+ * says otherwise. Whoever holds a weft_mutex that somebody of a higher priority waits for has that priority meanwhile.
+ */
+WEFT_API int weft_set_priority(int priority); /* of the calling goroutine; -EINVAL: no such, -EPERM: no goroutine */
+WEFT_API int weft_get_priority(void);         /* what it was given; WEFT_NORMAL outside a goroutine */
+
+/*
+ * Preemption. A goroutine that runs for longer than its quantum while others wait lets them run, at its next runtime call or, if
+ * it makes none, where a signal (SIGURG) finds it in the main program's own code, called by nothing but that. Between the two, which
+ * nest, it runs on.
+ */
+WEFT_API void weft_preempt_off(void);
+WEFT_API void weft_preempt_on(void);
+
+WEFT_API void weft_steady_(int change);
+
+/* Code of the shared object that this address lies in may be stopped like the main program's. It must not rely on staying on its
+ * thread. -EINVAL: no object is there; -EPERM: that of libc, the dynamic linker, or Weft; -ENOSPC: that were more than 64. */
+WEFT_API int weft_preempt_allow(const void *address);
 
 /* ---- channels --------------------------------------------------------------------------------------------------- */
 
@@ -116,6 +141,7 @@ WEFT_API int weft_try_recv(weft_chan *ch, void *value);
 /* Receivers get what was sent before, then -EPIPE; senders get it at once. -EPIPE: closed already. */
 WEFT_API int weft_close(weft_chan *ch);
 
+/* How many values are in it, and how many have room; 0 for a NULL channel. */
 WEFT_API size_t weft_len(const weft_chan *ch);
 WEFT_API size_t weft_cap(const weft_chan *ch);
 
@@ -148,6 +174,7 @@ WEFT_API int weft_try_select(weft_case *cases, int n);
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
+/* The monotonic clock, in nanoseconds. */
 WEFT_API int64_t weft_now(void);
 
 /* Never wakes early. 0 or less: lets others run and returns. */
@@ -173,11 +200,18 @@ typedef struct weft_mutex {
     uint32_t state_;
     struct weft_waiters_ waiters_;
     struct weft_mutex *next_;
+    void *owner_;
+    uint64_t owner_stamp_;
+    void *holder_; /* an address on the stack of whoever has it, for dumps */
 } weft_mutex;
 
 WEFT_API int weft_lock_slow_(weft_mutex *mu);
 WEFT_API void weft_unlock_slow_(weft_mutex *mu);
 WEFT_API void weft_unlocked_late_(weft_mutex *mu);
+WEFT_API void weft_own_(weft_mutex *mu);
+
+/* Not 0 once there are priorities: then mutexes know their owners, who may be lent one. */
+WEFT_API extern unsigned char weft_owners_;
 
 /* Where it is not 0, nobody waits for any mutex of that bucket, and an unlock is a plain store (mutex.c tells why). */
 WEFT_API extern unsigned char weft_light_[256];
@@ -187,12 +221,27 @@ static inline unsigned weft_bucket_(const weft_mutex *mu)
     return (unsigned)((uint64_t)(uintptr_t)mu * UINT64_C(0x9E3779B97F4A7C15) >> 56);
 }
 
+/* The stack pointer tells a dump whose stack, and so which goroutine, it was: one instruction, where asking for the goroutine is many. */
+static inline void *weft_here_(void)
+{
+    void *sp;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%rsp, %0" : "=r"(sp));
+#else
+    __asm__ volatile("mov %0, sp" : "=r"(sp));
+#endif
+    return sp;
+}
+
 /* -ECANCELED, -ETIMEDOUT: the scope is over, and the lock is not held. */
 static inline int weft_lock(weft_mutex *mu)
 {
-    if (__atomic_exchange_n((unsigned char *)&mu->state_, 1, __ATOMIC_ACQUIRE) == 0)
-        return 0;
-    return weft_lock_slow_(mu);
+    if (__atomic_exchange_n((unsigned char *)&mu->state_, 1, __ATOMIC_ACQUIRE) != 0)
+        return weft_lock_slow_(mu);
+    __atomic_store_n(&mu->holder_, weft_here_(), __ATOMIC_RELAXED);
+    if (__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0)
+        weft_own_(mu);
+    return 0;
 }
 
 WEFT_API int weft_try_lock(weft_mutex *mu);
@@ -200,10 +249,12 @@ WEFT_API int weft_try_lock(weft_mutex *mu);
 static inline void weft_unlock(weft_mutex *mu)
 {
     const unsigned char *light_ = &weft_light_[weft_bucket_(mu)];
-    if (__atomic_load_n(&mu->state_, __ATOMIC_RELAXED) != 1 || __atomic_load_n(light_, __ATOMIC_RELAXED) == 0) {
+    if (__atomic_load_n(&mu->state_, __ATOMIC_RELAXED) != 1 || __atomic_load_n(light_, __ATOMIC_RELAXED) == 0 ||
+        __atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0) {
         weft_unlock_slow_(mu);
         return;
     }
+    __atomic_store_n(&mu->holder_, (void *)0, __ATOMIC_RELAXED);
     __atomic_store_n((unsigned char *)&mu->state_, 0, __ATOMIC_RELEASE); /* from here on mu may be gone */
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(light_, __ATOMIC_RELAXED) == 0)
@@ -214,6 +265,7 @@ static inline void weft_unlock(weft_mutex *mu)
 typedef struct weft_rwmutex {
     uint32_t readers_, writer_;
     struct weft_waiters_ waiters_;
+    const void *holder_; /* an address on the stack of the writer, for dumps */
 } weft_rwmutex;
 
 WEFT_API int weft_rdlock(weft_rwmutex *rw);
@@ -358,6 +410,174 @@ WEFT_API int weft_close_fd(int fd);
  */
 WEFT_API int weft_listen(const char *address);
 WEFT_API int weft_dial(const char *address);
+
+/* ---- looking inside --------------------------------------------------------------------------------------------- */
+
+/*
+ * Writes to fd what every goroutine does: number, name, state, why and for how long it waits, priority, thread, where it was started, and a
+ * backtrace, with file and line where there is debug information and libdw.so.1. Those that do the same are one entry. From a goroutine
+ * or any thread, at any time of a run; nobody is stopped but who runs, for as long as a look at its stack takes. -EPERM: no
+ * runtime is up; -ENOMEM; or what writing to fd said.
+ * SIGQUIT does it on stderr and ends the process with status 2, unless the program has a handler of its own.
+ */
+WEFT_API int weft_dump(int fd);
+WEFT_API int weft_dump_json(int fd); /* likewise, as an array of objects (docs/inside.md) */
+
+/*
+ * What a run has done, and how things stand now. A counter begins at 0 with the run, never falls, and survives a change of the
+ * number of processors. Figures are gathered while everything runs on: each is true of some moment during the call, and two
+ * of them need not be of the same one. But spawned == ended + alive, threads is the sum of the five kinds, and no more wakes than
+ * sleeps are seen, always.
+ *
+ * New fields will take the place of reserved ones, so that a program goes on with a newer library.
+ */
+typedef struct weft_stats_t {
+    int64_t time_ns;   /* when it was taken: weft_now() */
+    int64_t uptime_ns; /* since the run began */
+
+    uint64_t spawned, ended, alive; /* goroutines; of those that were started, how many have ended, and have not */
+    uint64_t switches;              /* how often one began or went on */
+    uint64_t parks;                 /* how often one waited */
+    uint64_t overflows;             /* how often a processor's queue was full, and half of it went to the global one */
+
+    uint64_t steals_tried; /* looks of a processor at another's queues */
+    uint64_t steals_done;  /* that were not in vain */
+    uint64_t stolen;       /* goroutines that they brought */
+
+    uint64_t preempts_asked;     /* goroutines that were asked to let others run */
+    uint64_t preempts_signalled; /* signals sent, because they might make no call for long */
+    uint64_t preempts_at_call;   /* how often one then did so, at a call */
+    uint64_t preempts_by_signal; /* where the signal found it */
+
+    uint64_t regions;          /* how often a goroutine went into a blocking region */
+    uint64_t handoffs_given;   /* processors that went to another thread: at once, as the region began; */
+    uint64_t handoffs_retaken; /* later, as it lasted; */
+    uint64_t handoffs_found;   /* because a thread was found to block without a word; */
+    uint64_t handoffs_pinned;  /* because of a pinned goroutine */
+
+    uint64_t polls;  /* how often the kernel was asked about descriptors */
+    uint64_t events; /* what it told */
+
+    uint64_t thread_spins;  /* searches of a thread for something to steal */
+    uint64_t thread_sleeps; /* how often one went to sleep for lack of work */
+    uint64_t thread_wakes;  /* how often one was woken from that, or woke up for a timer or a descriptor */
+    uint64_t threads_made;
+
+    /* From here on: now. */
+    uint64_t threads;          /* that run goroutines; the one that called weft_run does not */
+    uint64_t threads_idle;     /* asleep for lack of work */
+    uint64_t threads_spinning; /* look for work */
+    uint64_t threads_running;  /* run a goroutine */
+    uint64_t threads_blocked;  /* are in a blocking call */
+    uint64_t threads_pinned;   /* asleep, for the goroutine that is pinned there waits */
+
+    uint64_t procs;      /* weft_procs() */
+    uint64_t procs_idle; /* nobody runs goroutines on them */
+
+    uint64_t queue_local; /* ready goroutines that wait in the queues of processors */
+    uint64_t queue_high;  /* in the global one: of high priority; */
+    uint64_t queue_ran;   /* that have run before; */
+    uint64_t queue_fresh; /* that have not; */
+    uint64_t queue_heavy; /* that have used more than their share; */
+    uint64_t queue_low;   /* of low priority */
+
+    uint64_t timers;   /* sleeps, deadlines and tickers that are to come */
+    uint64_t io_waits; /* goroutines that wait for descriptors or files */
+
+    uint64_t records;      /* goroutines that there is memory for, stacks apart */
+    uint64_t stacks;       /* that goroutines have */
+    uint64_t stack_used;   /* bytes that these may grow to */
+    uint64_t stack_cached; /* bytes that those may which are kept for the next ones with their memory */
+    uint64_t stack_mapped; /* bytes of address space, guards too */
+
+    uint64_t reserved_[16];
+} weft_stats_t;
+
+enum { WEFT_PROC_IDLE, WEFT_PROC_RUNNING, WEFT_PROC_BLOCKED, WEFT_PROC_RETIRED };
+
+/* A logical processor. The counters are what weft_stats_t has the sums of; goroutines that other threads started are in no one's
+ * `spawned`, and polls of threads that have no processor are in no one's `polls`. */
+typedef struct weft_proc_stats {
+    int64_t id;
+    int64_t state;      /* IDLE, RUNNING, BLOCKED: its thread is in a blocking region, RETIRED: beyond weft_procs() */
+    int64_t thread;     /* the thread that has it, or -1 */
+    int64_t goroutine;  /* the one that runs there, or 0 */
+    int64_t running_ns; /* for how long, as far as the monitor has noticed, which looks every 10 ms at least */
+    uint64_t spawned, ended, switches, parks, overflows;
+    uint64_t steals_tried, steals_done, stolen;
+    uint64_t preempts_at_call, preempts_by_signal;
+    uint64_t regions, handoffs_given, handoffs_retaken, handoffs_found, handoffs_pinned;
+    uint64_t polls, events;
+    uint64_t queue_slot, queue_ring, queue_fresh; /* ready: the one that runs next; in turn; never ran */
+    uint64_t timers;
+    uint64_t stacks_cached; /* free stacks that it keeps */
+    uint64_t reserved_[8];
+} weft_proc_stats;
+
+enum { WEFT_THREAD_IDLE, WEFT_THREAD_SPINNING, WEFT_THREAD_RUNNING, WEFT_THREAD_BLOCKED, WEFT_THREAD_PINNED };
+
+/* A thread that runs goroutines. Those that have ended are in the sums only. */
+typedef struct weft_thread_stats {
+    int64_t id;
+    int64_t tid;       /* the kernel's number; 0: it is about to begin */
+    int64_t state;     /* as the threads_ of weft_stats_t */
+    int64_t proc;      /* the processor that it has, or -1 */
+    int64_t goroutine; /* the one that runs there, be it in a blocking call, or 0 */
+    int64_t cpu_ns;    /* processor time used */
+    uint64_t spins, sleeps, wakes;
+    uint64_t preempts_asked;
+    uint64_t reserved_[4];
+} weft_thread_stats;
+
+/* -EPERM: no runtime is up. -EINVAL: NULL. */
+WEFT_API int weft_stats(weft_stats_t *stats);
+
+/* Fills in the first n of all processors or threads, and returns how many there are, which may be more. -EINVAL: n < 0. */
+WEFT_API int weft_stats_procs(weft_proc_stats *procs, int n);
+WEFT_API int weft_stats_threads(weft_thread_stats *threads, int n);
+
+/* All of it as one JSON object, {"time_ns":N,"totals":{},"procs":[{}],"threads":[{}]}, whose keys are the fields' names, and a
+ * newline. A state is a word: "idle", "running" and so on. -ENOMEM, or what weft_write returns. */
+WEFT_API int weft_stats_json(int fd);
+
+/*
+ * An execution trace: who ran where, from when to when, and who woke whom, until weft_trace_stop or the end of the run. The file is
+ * for ui.perfetto.dev or chrome://tracing (docs/inside.md). WEFT_TRACE=FILE in the environment traces a whole run.
+ * -EBUSY: a trace is being made; -EPERM: no runtime is up; what opening the file returns. weft_trace_stop returns when the
+ * file is complete: -ESRCH: there is no trace; else the first error of writing it.
+ */
+WEFT_API int weft_trace_start(const char *path);
+WEFT_API int weft_trace_stop(void);
+
+/*
+ * The flight recorder keeps the last events in so many bytes of memory, shared by the Ps, until the run ends. They are
+ * written, as a trace, by weft_flight_dump; and to WEFT_FLIGHT_FILE, or weft-flight-PID.json, when the program crashes or all its
+ * goroutines are asleep for good. WEFT_FLIGHT=N in the environment records a whole run in N MB. -EBUSY: it is on already, or another
+ * dump is being written; -ESRCH: it is not on; -EPERM: no runtime is up.
+ */
+WEFT_API int weft_flight_start(size_t bytes);
+WEFT_API int weft_flight_dump(const char *path);
+
+/*
+ * The live picture: a page for a browser that shows what the processors, threads and goroutines of this program are doing, and
+ * records traces and profiles of it (docs/inside.md). WEFT_HTTP=ADDRESS in the environment serves it during every run. It is served by
+ * goroutines of high priority that weft_count does not count and that keep no run from ending. NULL stands for "127.0.0.1:0".
+ * An address that is not the loopback's needs a token: WEFT_HTTP_TOKEN, or one that is made and printed on stderr. Returns the port, 0
+ * for a unix socket. -EBUSY: it is served already; -ENOSYS: the library was built without it; else as weft_listen.
+ */
+WEFT_API int weft_http_start(const char *address);
+WEFT_API int weft_http_stop(void); /* -ESRCH: it is not served */
+
+/*
+ * A profile of the processor time: hz times a second of it, on each thread, what runs there is counted (0: 100 times; the kernel
+ * may know no more than 250). The file, which is written when it stops or the run ends, has collapsed stacks for flame graphs if its name
+ * ends in .folded or .txt or it is /proc/self/fd/N, is one for pprof if it ends in .pb or .pb.gz. WEFT_PROFILE=FILE in the environment
+ * profiles a whole run.
+ * Uses SIGPROF. -EINVAL: another name, or no such hz; -EBUSY: a profile is being made; -EPERM: no runtime is up; what opening the file
+ * returns. weft_profile_stop: -ESRCH: there is no profile; else the first error of writing it.
+ */
+WEFT_API int weft_profile_start(const char *path, int hz);
+WEFT_API int weft_profile_stop(void);
 
 /* ---- typed channels --------------------------------------------------------------------------------------------- */
 

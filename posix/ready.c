@@ -94,6 +94,16 @@ static void watch_end(struct watch *w)
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
+/* A question that does not wait: a signal, which may be one that is to preempt us, makes even that fail if nothing is ready. */
+#define AT_ONCE(call)                       \
+    ({                                      \
+        int at_once_;                       \
+        do                                  \
+            at_once_ = (int)W_RESULT(call); \
+        while (at_once_ == -EINTR);         \
+        at_once_;                           \
+    })
+
 /* Something is there that the question is not about, and stays: select does not ask for a hang-up. */
 static int rest(void)
 {
@@ -157,7 +167,7 @@ static ssize_t ask_within(struct question *q, int64_t ns)
 
 static int ask_poll(struct question *q)
 {
-    return W_RESULT(W_REAL(poll)(q->fds, q->count, 0));
+    return AT_ONCE(W_REAL(poll)(q->fds, q->count, 0));
 }
 
 static ssize_t poll_within(struct pollfd *fds, nfds_t count, int64_t ns)
@@ -219,7 +229,7 @@ static int ask_select(struct question *q)
     for (int i = 0; i < SETS; i++)
         if (s->sets[i] != NULL)
             memcpy(s->sets[i], s->given[i], s->size);
-    return W_RESULT(
+    return AT_ONCE(
         W_REAL(select)(s->n, (fd_set *)s->sets[0], (fd_set *)s->sets[1], (fd_set *)s->sets[2], &(struct timeval){0}));
 }
 
@@ -309,7 +319,7 @@ struct collection {
 static int ask_epoll(struct question *q)
 {
     struct collection *c = (struct collection *)q;
-    return W_RESULT(W_REAL(epoll_wait)(c->epoll.fd, c->events, c->max, 0));
+    return AT_ONCE(W_REAL(epoll_wait)(c->epoll.fd, c->events, c->max, 0));
 }
 
 static ssize_t epoll_within(int epfd, struct epoll_event *events, int max, int64_t ns)

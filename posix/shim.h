@@ -10,6 +10,7 @@
  *      shim.c    libc's functions, errno, regions, limits     io.c        read, write, recv, send
  *      ready.c   poll, select, epoll_wait                     socket.c    accept, connect, close
  *      sleep.c   sleep, nanosleep                             region.c    files, names, processes
+ *      lock.c    pthread_mutex_lock, which does not park, but keeps its holder from being preempted
  *
  * Only weft.h is used. Inside, functions return zero or more, or a negative errno; w_result turns that into what POSIX wants.
  *

@@ -72,7 +72,9 @@ static int take(int fd, struct sockaddr *address, socklen_t *length, int flags)
     struct turn *t = turn_of(fd);
     int r = t != NULL ? weft_lock(&t->taken) : -ENOMEM;
     if (r == 0) {
-        r = W_RESULT(W_REAL(poll)(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0));
+        do
+            r = W_RESULT(W_REAL(poll)(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0));
+        while (r == -EINTR); /* by a signal that is to preempt us, for instance */
         r = r == 0 ? -EAGAIN : r < 0 ? r : W_RESULT(W_IN_REGION(W_REAL(accept4)(fd, address, length, flags)));
         weft_unlock(&t->taken);
     }

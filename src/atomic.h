@@ -51,6 +51,26 @@ static inline void w_fence_seq(void)
 #endif
 }
 
+/* Loads before it are not moved after it, nor are later accesses moved before those loads. */
+static inline void w_fence_acquire(void)
+{
+#if defined(__x86_64__)
+    w_compiler_barrier();
+#else
+    __asm__ volatile("dmb ishld" ::: "memory");
+#endif
+}
+
+/* Later stores are not moved before those that come before it. */
+static inline void w_fence_release(void)
+{
+#if defined(__x86_64__)
+    w_compiler_barrier();
+#else
+    __asm__ volatile("dmb ish" ::: "memory");
+#endif
+}
+
 /* Tells the processor that we spin. */
 static inline void w_pause(void)
 {

@@ -30,12 +30,15 @@ static const int64_t SOON = 30 * WEFT_USEC; /* it takes that long to wake a thre
 
 static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
 {
+    bool urgent = ld_relaxed(&prev->level) == W_HIGH;
     (void)m, (void)arg;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     w_sched.retaken--; /* in one step with the queue: else a moment in which nothing seems to be left */
-    w_globq_put_locked(prev, prev, 1, false);
+    w_globq_put_one_locked(prev, false);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
+    if (unlikely(urgent))
+        w_make_way();
 }
 
 /* How long it takes until one comes back without a P: a moving mean. */
@@ -58,6 +61,7 @@ static struct w_p *take_blocked_locked(void)
         if (holder == NULL || !cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
             continue;
         st_relaxed(&p->m, NULL);
+        w_count(&p->count.retaken);
         return p;
     }
     return NULL;
@@ -67,8 +71,11 @@ static struct w_p *take_blocked_locked(void)
 static struct w_m *go_on_with(struct w_m *m, struct w_p *p)
 {
     w_m_acquire(m, p);
-    if (w_p_work(p) == 0)
+    if (w_p_work(p) == 0) {
+        if (w_traced())
+            w_trace_run(m, m->g);
         return m;
+    }
     w_set_state(m->g, W_RUNNABLE);
     w_switch_from(m, w_pick(p), w_after_yield, NULL);
     return w_m();
@@ -81,7 +88,7 @@ static struct w_m *wait_for_p(struct w_m *m)
     note_return();
     w_lock(&w_sched.lock, W_RANK_SCHED);
     bool stopping = ld_relaxed(&w_sched.stopping);
-    struct w_p *p = stopping ? NULL : w_p_get_idle_locked();
+    struct w_p *p = stopping ? NULL : w_p_get_idle_locked(m->last_p);
     if (p != NULL)
         w_sched.retaken--;
     else if (!stopping)
@@ -116,12 +123,16 @@ struct w_m *w_block_end(struct w_m *m)
 {
     struct w_p *p = ld_relaxed(&m->blocked_p);
     st_relaxed(&m->blocked_p, NULL);
-    if (!take_back(m, p)) {
+    bool kept = take_back(m, p);
+    if (w_traced())
+        w_trace_unblock(m);
+    if (!kept) {
         if (!m->gave_away)
             expect_long(m->g);
         m = wait_for_p(m);
     }
     w_set_state(m->g, W_RUNNING);
+    w_probe_block_leave(m, m->g);
     return m;
 }
 
@@ -129,8 +140,11 @@ struct w_m *w_block_end(struct w_m *m)
 struct w_m *w_block_found_end(struct w_m *m)
 {
     m->lost = false;
+    if (w_traced())
+        w_trace_found(m);
     m = wait_for_p(m);
     w_set_state(m->g, W_RUNNING);
+    w_probe_block_leave(m, m->g);
     return m;
 }
 
@@ -150,13 +164,18 @@ static void begin(struct w_m *m)
     struct w_g *g = m->g;
     struct w_p *p = m->p;
     bool others = w_p_work(p) > 0;
+    w_count(&p->count.regions);
     g->since = ld_relaxed(&w_sched.coarse_now);
     w_set_state(g, W_BLOCKED);
+    w_probe_block_enter(m, g);
+    if (w_traced())
+        w_trace_block(m);
     st_relaxed(&m->blocked_p, p);
     m->p = NULL;
     m->gave_away = others && g->handoffs > 0 && ld_relaxed(&w_sched.return_gap) > SOON;
     if (m->gave_away) {
         g->handoffs--;
+        w_count(&p->count.given);
         give_away(p);
     } else {
         if (others)
@@ -178,7 +197,7 @@ void weft_block_enter(void)
     m->g->blocks++;
     m->g->flags |= W_G_BLOCKING;
     begin(m);
-    w_leave();
+    w_step_out(m);
 }
 
 void weft_block_leave(void)
@@ -193,8 +212,12 @@ void weft_block_leave(void)
         st_relaxed(&m->blocked_p, NULL);
         st_relaxed(&m->gate, p);
         w_set_state(m->g, W_RUNNING);
+        w_probe_block_leave(m, m->g);
+        if (w_traced())
+            w_trace_unblock(m);
         w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
-        if (unlikely(ld_relaxed(&w_sched.stopping)) || unlikely(ld_relaxed(&p->attn) & W_ATTN_RETIRE))
+        if (unlikely(ld_relaxed(&w_sched.stopping)) || unlikely(ld_relaxed(&p->attn) & W_ATTN_RETIRE) ||
+            unlikely(ld_relaxed(&m->preempt) != W_GO_ON))
             m = w_enter_slow(m);
     } else {
         m = w_enter();
@@ -202,10 +225,12 @@ void weft_block_leave(void)
     struct w_g *g = m->g;
     if (g->blocks == 0)
         w_fatal("weft_block_leave without weft_block_enter in goroutine %lu", g->id);
-    if (--g->blocks > 0)
+    if (--g->blocks > 0) {
         begin(m);
-    else
-        g->flags &= (uint8_t)~W_G_BLOCKING;
+        w_step_out(m);
+        return;
+    }
+    g->flags &= (uint16_t)~W_G_BLOCKING;
     w_leave();
 }
 
@@ -215,6 +240,9 @@ void w_p_retake(struct w_p *p, struct w_m *m)
     struct w_m *holder = m;
     if (!cas_acq_rel(&p->blocked_by, &holder, NULL)) /* [BL-1] */
         return;
+    w_count(&p->count.retaken);
+    if (w_traced())
+        w_trace_retaken(m, p);
     give_away(p);
 }
 
@@ -227,6 +255,10 @@ bool w_p_take(struct w_p *p, struct w_m *m)
         m->lost = true;
         m->g->since = ld_relaxed(&w_sched.coarse_now);
         w_set_state(m->g, W_BLOCKED);
+        w_count(&p->count.found);
+        w_probe_block_found(m, m->g);
+        if (w_traced())
+            w_trace_taken_locked(m, p);
         st_relaxed(&p->m, NULL);
         w_sched.retaken++;
     }
@@ -234,4 +266,26 @@ bool w_p_take(struct w_p *p, struct w_m *m)
     if (taken)
         w_p_release(p);
     return taken;
+}
+
+/* ---- regions that are waited for --------------------------------------------------------------------------------- */
+
+int w_stay_begin(void)
+{
+    if (w_m() == NULL)
+        return w_foreign_enter();
+    weft_block_enter();
+    if (!w_enter_quietly(w_m())) /* as far as the end of the run can tell it is inside */
+        weft_block_leave();      /* its run has left it behind: this does not return */
+    return 0;
+}
+
+void w_stay_end(void)
+{
+    if (w_m() == NULL) {
+        w_foreign_leave();
+        return;
+    }
+    w_step_out(w_m());
+    weft_block_leave();
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The environment variables that win over weft_config. A value that makes no sense is named on stderr and refused. */
+/* The environment variables: those that win over weft_config, and the words of WEFT_DEBUG. A value that makes no sense is named on
+ * stderr and refused. */
 #include "weft_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,9 @@ static const struct unit SIZES[] = {{"", 1},        {"K", 1 << 10}, {"k", 1 << 1
                                     {"m", 1 << 20}, {"G", 1 << 30}, {"g", 1 << 30}, {NULL, 0}};
 static const struct unit TIMES[] = {{"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
 
-static int parse(const char *name, const struct unit *units, uint64_t max, uint64_t *out)
+/* false: that is no number with one of these units, or too large. */
+static bool number(const char *text, const struct unit *units, uint64_t max, uint64_t *out)
 {
-    const char *text = getenv(name);
-    if (text == NULL || *text == '\0')
-        return 0;
     uint64_t n = 0;
     const char *end = text;
     bool fits = true;
@@ -30,10 +29,23 @@ static int parse(const char *name, const struct unit *units, uint64_t max, uint6
         if (n > max / u->factor)
             break;
         *out = n * u->factor;
-        return 0;
+        return true;
     }
+    return false;
+}
+
+static int parse(const char *name, const struct unit *units, uint64_t max, uint64_t *out)
+{
+    const char *text = getenv(name);
+    if (text == NULL || *text == '\0' || number(text, units, max, out))
+        return 0;
     w_say("%s=%s makes no sense", name, text);
     return -EINVAL;
+}
+
+int w_env_number(const char *name, uint64_t max, uint64_t *out)
+{
+    return parse(name, NONE, max, out);
 }
 
 int w_config_from_env(weft_config *c)
@@ -55,12 +67,49 @@ int w_config_from_env(weft_config *c)
     return r;
 }
 
-bool w_debug_wants(const char *word)
+/* ---- WEFT_DEBUG ------------------------------------------------------------------------------------------------- */
+
+enum { LONGEST_WORD = 64 };
+static const char SCHEDTRACE[] = "schedtrace=";
+static const uint64_t LONGEST_PERIOD = 86400000; /* ms */
+
+static int take_word(struct w_debug *d, const char *word)
 {
-    const char *text = getenv("WEFT_DEBUG");
-    size_t n = strlen(word);
-    for (; text != NULL; text = strchr(text, ','), text += text != NULL)
-        if (strncmp(text, word, n) == 0 && (text[n] == '\0' || text[n] == ','))
-            return true;
-    return false;
+    uint64_t ms = 0;
+    d->any = true;
+    if (strcmp(word, "fifo") == 0) {
+        d->fifo = true;
+    } else if (strcmp(word, "leaks") == 0) {
+        d->leaks = true;
+    } else if (strcmp(word, "comm") == 0) {
+        d->comm = true;
+    } else if (strncmp(word, SCHEDTRACE, sizeof SCHEDTRACE - 1) != 0) {
+        w_say("WEFT_DEBUG knows no \"%s\": its words are comm, fifo, leaks and schedtrace=MS, with commas between them",
+              word);
+        return -EINVAL;
+    } else if (!number(word + sizeof SCHEDTRACE - 1, NONE, LONGEST_PERIOD, &ms) || ms == 0) {
+        w_say("WEFT_DEBUG: %s makes no sense: it takes milliseconds, from 1 to %lu", word,
+              (unsigned long)LONGEST_PERIOD);
+        return -EINVAL;
+    }
+    if (ms > 0)
+        d->schedtrace = (int64_t)ms * WEFT_MSEC;
+    return 0;
+}
+
+int w_debug_from_env(struct w_debug *d)
+{
+    char word[LONGEST_WORD];
+    const char *at = getenv("WEFT_DEBUG");
+    int r = 0;
+    *d = (struct w_debug){0};
+    for (size_t n; r == 0 && at != NULL && *at != '\0'; at += n + (at[n] == ',')) {
+        n = strcspn(at, ",");
+        size_t k = n < sizeof word ? n : sizeof word - 1; /* a longer one is none of ours, be it cut */
+        memcpy(word, at, k);
+        word[k] = '\0';
+        if (k > 0)
+            r = take_word(d, word);
+    }
+    return r;
 }

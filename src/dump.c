@@ -1,61 +1,150 @@
 /* SPDX-License-Identifier: MIT */
-/* What every goroutine is doing, as text. */
-#include "scope.h"
+/*
+ * weft_dump and weft_dump_json, and the reports at the end of a run.
+ *
+ * A dump is made by a thread of its own: reading debug information needs a stack that no goroutine has, and takes its time. Who asked for it
+ * waits for that thread, a goroutine in a blocking region, so that its P goes to others. If no thread can be made the caller does it
+ * himself, with the names that need no debug information.
+ *
+ * The run cannot end meanwhile: a foreign thread is counted (foreign.c), and a goroutine is inside the runtime as far as the end of the
+ * run can tell (DU1), so that its M is waited for.
+ *
+ * One dump at a time (the turn): the places where running threads are met are there once (look.c). Who comes meanwhile waits for it, asleep.
+ */
+#include "dump.h"
+#include "symbol.h"
+#include <stdlib.h>
 
-static void print_reason(int fd, const struct w_g *g)
-{
-    w_say_to(fd, ": %s ", w_reason_name(g->reason));
-    if (g->reason >= W_REASON_READ)
-        w_say_to(fd, "%ld", (long)(intptr_t)g->waits_on);
-    else
-        w_say_to(fd, "%p", g->waits_on);
-}
+enum { STACK = 1 << 20 };
 
-static void print_head(int fd, const struct w_g *g)
+typedef void write_fn(struct w_out *out, const struct w_census *c);
+
+struct job {
+    int fd;
+    write_fn *write;
+    bool look, quick, hurried;
+    int result;
+};
+
+static _Atomic uint32_t turn; /* futex: 1 while somebody dumps, 2: and others wait */
+
+/* Waits so long at the most (negative: without limit). */
+static bool take_turn(int64_t ns)
 {
-    enum w_state state = ld_relaxed(&g->state);
-    w_say_to(fd, "goroutine %lu", g->id);
-    if (g->name != NULL)
-        w_say_to(fd, " \"%s\"", g->name);
-    w_say_to(fd, " [%s", w_state_name(state));
-    if (state == W_WAITING)
-        print_reason(fd, g);
-    if (state == W_WAITING || state == W_BLOCKED)
-        w_say_to(fd, ", %ld ms", (long)((w_now() - g->since) / WEFT_MSEC));
-    int64_t since = w_goes_on_since(g);
-    if (since >= 0)
-        w_say_to(fd, ", goes on though its scope was cancelled %ld ms ago", (long)((w_now() - since) / WEFT_MSEC));
-    w_say_to(fd, "]\n    entry ");
-    w_print_symbol(fd, (const void *)w_member_fn(g));
-    if (g->started_at != NULL) {
-        w_say_to(fd, "\n    started at ");
-        w_print_symbol(fd, g->started_at);
+    uint32_t free = 0;
+    int64_t until = w_now() + ns;
+    if (cas_acquire(&turn, &free, 1)) /* [DU-1] the places of look.c, as the last one left them */
+        return true;
+    while (xchg_acquire(&turn, 2) != 0) { /* [DU-1] */
+        int64_t left = ns < 0 ? -1 : until - w_now();
+        if (ns >= 0 && left <= 0)
+            return false;
+        w_futex_wait(&turn, 2, left);
     }
-    w_say_to(fd, "\n");
+    return true;
 }
 
-static void dump_g(struct w_g *g, void *arg)
+static void give_turn(void)
 {
-    int fd = *(int *)arg;
-    enum w_state state = ld_relaxed(&g->state);
-    if (state == W_IDLE || state == W_DEAD)
-        return;
-    print_head(fd, g);
-    if (g->stack_lo != NULL && (state == W_WAITING || state == W_RUNNABLE || state == W_PREEMPTED))
-        w_print_backtrace(fd, g->sp, NULL);
-    w_say_to(fd, "\n");
+    if (xchg_release(&turn, 0) == 2) /* [DU-1] */
+        w_futex_wake(&turn, 1);
 }
 
-/* Nothing may run meanwhile. */
-void w_dump_all(int fd)
+static void *dump(void *arg)
 {
-    w_gs_each(dump_g, &fd);
+    struct job *job = arg;
+    struct w_out out = {.fd = job->fd, .quick = job->quick, .hurried = job->hurried};
+    struct w_census c;
+    job->result = w_census_take(&c, job->look);
+    if (job->result != 0)
+        return NULL;
+    job->write(&out, &c);
+    w_out_flush(&out);
+    if (!job->quick)
+        w_symbols_close();
+    w_census_free(&c);
+    job->result = out.err;
+    return NULL;
 }
+
+bool w_call_in_thread(void *(*fn)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    int r = pthread_attr_init(&attr);
+    if (r == 0) {
+        pthread_attr_setstacksize(&attr, STACK);
+        pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are not for this thread */
+        r = pthread_create(&thread, &attr, fn, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attr);
+    }
+    if (r == 0)
+        pthread_join(thread, NULL);
+    return r == 0;
+}
+
+static void dump_in_thread(struct job *job)
+{
+    if (!w_call_in_thread(dump, job)) {
+        job->quick = true;
+        dump(job);
+    }
+}
+
+/* The caller keeps the run from ending. */
+static int dump_in_turn(struct job *job)
+{
+    take_turn(-1);
+    dump_in_thread(job);
+    give_turn();
+    return job->result;
+}
+
+static int dump_to(int fd, write_fn *write)
+{
+    struct job job = {.fd = fd, .write = write, .look = true, .hurried = true};
+    int r = w_stay_begin(); /* DU1 */
+    if (r != 0)
+        return r;
+    r = dump_in_turn(&job);
+    w_stay_end();
+    return r;
+}
+
+int weft_dump(int fd)
+{
+    return dump_to(fd, w_dump_text);
+}
+
+int weft_dump_json(int fd)
+{
+    return dump_to(fd, w_dump_as_json);
+}
+
+/* Somebody may be dumping to a descriptor that takes nothing: then without a turn, and without what needs one. */
+int w_dump_here(int fd, bool quick)
+{
+    static const int64_t LIMIT = 5 * WEFT_SEC;
+    bool turn_taken = !quick && take_turn(LIMIT);
+    struct job job = {.fd = fd, .write = w_dump_text, .look = turn_taken, .quick = !turn_taken};
+    if (turn_taken) {
+        dump_in_thread(&job);
+        give_turn();
+    } else {
+        dump(&job);
+    }
+    return job.result;
+}
+
+/* ---- the end of a run ------------------------------------------------------------------------------------------- */
 
 static void count_g(struct w_g *g, void *arg)
 {
     enum w_state state = ld_relaxed(&g->state);
-    *(uint32_t *)arg += state != W_IDLE && state != W_DEAD;
+    *(uint32_t *)arg += state != W_IDLE && state != W_DEAD && !(g->flags & W_G_SERVICE);
 }
 
 /* WEFT_DEBUG=leaks: the run has ended with these alive. */
@@ -66,5 +155,12 @@ void w_report_leaks(void)
     if (n == 0)
         return;
     w_say("leaks: %u goroutine(s) were alive when the run ended", n);
-    w_dump_all(STDERR_FILENO);
+    w_dump_here(STDERR_FILENO, false);
+}
+
+void w_report_deadlock(void)
+{
+    w_flight_report("deadlock");
+    w_say("deadlock: every goroutine is asleep, and nothing can wake one");
+    w_dump_here(STDERR_FILENO, false);
 }

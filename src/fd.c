@@ -79,7 +79,7 @@ static int stand_aside(uint32_t i, bool may_cut)
         w_back_off(i);
         return w_up() ? 0 : -EPERM;
     }
-    w_leave();
+    w_step_out(w_m());
     if (i < YIELDS) {
         weft_yield();
     } else {
@@ -236,7 +236,7 @@ static int close_in_kernel(int fd)
 {
     bool ours = w_m() != NULL;
     if (ours) {
-        w_leave();
+        w_step_out(w_m());
         weft_block_enter();
     }
     int r = (int)w_sys_close(fd);

@@ -32,7 +32,7 @@ long w_file_block(struct w_g *g, const struct w_file_call *call)
 {
     if (g->flags & W_G_FOREIGN)
         return do_here(call);
-    w_leave();
+    w_step_out(w_m());
     weft_block_enter();
     long r = do_here(call);
     weft_block_leave();

@@ -6,12 +6,13 @@
  */
 #include "netpoll.h"
 #include "timer.h"
-#include "weft_internal.h"
+#include "topology.h"
 #include <sched.h>
 
 enum {
     LINGER_HOPE = 8,
     LINGER_RETRY = 16, /* while there is no hope, every so many times all the same */
+    FAR_TURN = 8,      /* every so many passes, those over the others do not begin with the nearest */
 };
 
 static const int64_t LINGER = 30 * WEFT_USEC;
@@ -55,6 +56,7 @@ static struct w_g *steal_fresh(struct w_p *p, struct w_p *victim)
 {
     uint32_t n = w_fresh_len(&victim->fresh);
     n -= n / 2;
+    uint32_t most = n;
     struct w_g *first = NULL, *g;
     for (; n > 0 && (g = w_fresh_steal(&victim->fresh)) != NULL; n--) {
         if (first == NULL)
@@ -62,6 +64,7 @@ static struct w_g *steal_fresh(struct w_p *p, struct w_p *victim)
         else
             w_share(p, g, W_FRESH);
     }
+    w_count_many(&p->count.taken, most - n);
     return first;
 }
 
@@ -71,6 +74,7 @@ static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
     uint32_t n = w_runq_steal(&victim->runq, batch, W_RUNQ_SIZE / 2);
     for (uint32_t i = 1; i < n; i++)
         w_share(p, batch[i], W_TURN);
+    w_count_many(&p->count.taken, n);
     return n > 0 ? batch[0] : NULL;
 }
 
@@ -78,13 +82,21 @@ static struct w_g *steal_runq(struct w_p *p, struct w_p *victim)
 static struct w_g *steal_from(struct w_p *p, struct w_p *victim, int64_t now)
 {
     struct w_g *g = w_timers_run(victim, p, now) > 0 ? w_pick_own(p) : NULL;
+    w_count_many(&p->count.taken, g != NULL);
     if (g == NULL)
         g = steal_fresh(p, victim);
     if (g == NULL)
         g = steal_runq(p, victim);
     w_count(&p->count.steals);
-    if (g != NULL)
+    if (g != NULL) {
+        const struct w_places *places = ld_acquire(&w_sched.places); /* [TP-1] */
         w_count(&p->count.stolen);
+        w_probe_steal(p, victim, g);
+        if (w_traced())
+            w_trace_steal(victim, g);
+        if (unlikely(places != NULL))
+            w_count(&p->stolen_at[w_distance(places, p, victim)]);
+    }
     return g;
 }
 
@@ -93,21 +105,43 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return b == 0 ? a : gcd(b, a % b);
 }
 
-/* One pass over all others: from a random one, in a random stride that meets each once. */
-static struct w_g *steal_round(struct w_p *p)
+/* One pass over n of the others: from a random one, in a random stride that meets each once. Those of a ring, or all. */
+static struct w_g *steal_among(struct w_p *p, uint32_t n, const struct w_places *places, const struct w_ring *ring)
 {
-    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     uint32_t at = w_random(&p->rng) % n, stride = w_random(&p->rng) % n + 1;
     int64_t now = w_now();
     while (gcd(stride, n) != 1)
         stride = stride % n + 1;
     for (uint32_t i = 0; i < n; i++, at = (at + stride) % n) {
-        struct w_p *victim = w_sched.ps[at];
+        struct w_p *victim = w_sched.ps[places == NULL ? at : w_ring_at(places, ring, at)];
         struct w_g *g = victim != p ? steal_from(p, victim, now) : NULL;
         if (g != NULL)
             return g;
     }
     return NULL;
+}
+
+/* Ring by ring, the nearest first. */
+static __attribute__((noinline)) struct w_g *steal_near(struct w_p *p, const struct w_places *places)
+{
+    struct w_ring ring;
+    for (uint32_t i = 0; w_ring(places, p, i, &ring); i++) {
+        uint32_t n = w_ring_size(&ring);
+        struct w_g *g = n > 0 ? steal_among(p, n, places, &ring) : NULL;
+        if (g != NULL)
+            return g;
+    }
+    return NULL;
+}
+
+/* The nearest first. But neighbours that take crumbs from each other before they look any further spread work slowly, so every
+ * eighth pass is over all: with 256 Ps, simulated, that makes a fifth of the steals and takes 8.5 ms where 9.1 were needed. */
+struct w_g *w_steal(struct w_p *p)
+{
+    const struct w_places *places = ld_acquire(&w_sched.places); /* [TP-1] */
+    if (unlikely(places != NULL) && ++p->passes % FAR_TURN != 0)
+        return steal_near(p, places);
+    return steal_among(p, ld_acquire(&w_sched.p_count), NULL, NULL); /* [PC-1] */
 }
 
 /* Spinning is bounded: at most half as many Ms as there are busy Ps. */
@@ -129,8 +163,16 @@ static struct w_g *steal_work(struct w_m *m)
 {
     if (ld_relaxed(&w_sched.p_count) == 1 || !may_spin(m))
         return NULL;
-    struct w_g *g = steal_round(m->p);
+    w_count(&m->count.spins);
+    struct w_g *g = w_steal(m->p);
     return g != NULL ? g : w_globq_get(m->p, W_GLOBQ_SHARE);
+}
+
+/* Those who run when nobody else wants to. */
+static struct w_g *last_resort(void)
+{
+    struct w_g *g = w_globq_take(W_LINE_HEAVY);
+    return g != NULL ? g : w_globq_take(W_LINE_LOW);
 }
 
 /* ---- the end of a search ---------------------------------------------------------------------------------------- */
@@ -138,6 +180,7 @@ static struct w_g *steal_work(struct w_m *m)
 /* It has work: it spins no more. If it was the last that did, others may have relied on it (W2). */
 static struct w_g *found(struct w_m *m, struct w_g *g)
 {
+    w_begin_slice(m->p);
     if (m->spinning) {
         m->spinning = false;
         if (sub_seq(&w_sched.spinning, 1) == 1) /* [WK-1] */
@@ -162,7 +205,7 @@ static struct w_g *go_idle(struct w_m *m)
     if (unlikely(w_p_work(p) > 0)) /* W1 and W2 rely on it: a P that idles has nothing to run */
         return NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_g *g = w_globq_get_locked(p, W_GLOBQ_SHARE);
+    struct w_g *g = w_globq_get_any_locked(p);
     if (g == NULL) {
         m->p = NULL;
         st_relaxed(&m->gate, NULL);
@@ -182,7 +225,7 @@ static struct w_g *go_idle(struct w_m *m)
         return NULL;
     }
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked(p);
     if (p != NULL) {
         m->spinning = true;
         add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
@@ -217,8 +260,8 @@ struct w_g *w_find(struct w_m *m)
             continue;
         }
         if (g != NULL || (g = w_events_turn(m->p)) != NULL || (g = w_pick_here(m->p)) != NULL ||
-            (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = linger(m->p)) != NULL ||
-            (g = go_idle(m)) != NULL)
+            (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = last_resort()) != NULL ||
+            (g = linger(m->p)) != NULL || (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

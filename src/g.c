@@ -8,7 +8,8 @@
  * fresh one does not even switch: the next one starts on the same stack, in the loop of w_g_main.
  *
  * Gs come from chunks that are mapped once and not unmapped before the run ends; free ones lie in a list of each P and,
- * in front of the chunks, in one for all. Whoever makes Gs promises them stacks first (stack.c, ST2).
+ * in front of the chunks, in one for all; where there are several nodes, in one for each, and a G goes back to that of the
+ * node which its memory came from. Whoever makes Gs promises them stacks first (stack.c, ST2).
  */
 #include "park.h"
 #include "scope.h"
@@ -21,19 +22,27 @@ enum {
     BATCH = 32,     /* Gs that move between a P and the pool at once */
     P_KEEPS = 1024, /* more than that in a P go to the pool: 128 KiB, what a second-level cache keeps */
     ID_BATCH = 64,
-    SMALL_COPY = 256, /* an argument so small may stay at the top of a stack that others use after it */
+    SERVICE_STACK = 256 << 10, /* answers are made on it, with what the system's calls need */
+    SMALL_COPY = 256,          /* an argument so small may stay at the top of a stack that others use after it */
 };
 
 struct chunk {
     struct chunk *next;
+    uint32_t node; /* constant; found by the address of a G, for there a chunk lies at a multiple of its size */
     _Alignas(2 * W_CACHE_LINE) struct w_g g[CHUNK_GS];
+};
+
+/* The Gs whose memory lies on one node. All: the pool's lock. */
+struct part {
+    struct chunk *chunks; /* newest first */
+    uint32_t used;        /* of the newest chunk */
+    struct w_g *free;
 };
 
 static struct {
     struct w_lock lock;
-    struct chunk *chunks; /* lock; newest first */
-    uint32_t used;        /* of the newest chunk; lock */
-    struct w_g *free;     /* lock */
+    struct part part[W_MAX_NODES]; /* [0, w_sched.nodes) */
+    uint64_t made;                 /* Gs in all parts; lock */
 } pool;
 
 static void lock(void)
@@ -50,7 +59,17 @@ static void unlock(void)
 
 void w_gs_init(void)
 {
-    pool.used = CHUNK_GS;
+    for (uint32_t i = 0; i < w_sched.nodes; i++)
+        pool.part[i] = (struct part){.used = CHUNK_GS};
+    pool.made = 0;
+}
+
+uint64_t w_gs_made(void)
+{
+    lock();
+    uint64_t n = pool.made;
+    unlock();
+    return n;
 }
 
 static void free_fields(struct w_g *g, void *arg)
@@ -64,57 +83,74 @@ static void free_fields(struct w_g *g, void *arg)
 
 void w_gs_free(void)
 {
-    w_gs_each(free_fields, NULL);
     struct chunk *next;
-    for (struct chunk *c = pool.chunks; c != NULL; c = next) {
-        next = c->next;
-        munmap(c, CHUNK_BYTES);
+    w_gs_each(free_fields, NULL);
+    for (uint32_t i = 0; i < w_sched.nodes; i++) {
+        for (struct chunk *c = pool.part[i].chunks; c != NULL; c = next) {
+            next = c->next;
+            munmap(c, CHUNK_BYTES);
+        }
+        pool.part[i] = (struct part){.used = CHUNK_GS};
     }
-    pool.chunks = NULL;
-    pool.free = NULL;
 }
 
 /* Calls fn for every G that was ever handed out, dead ones too. */
 void w_gs_each(void (*fn)(struct w_g *g, void *arg), void *arg)
 {
-    lock();
-    uint32_t used = pool.used;
-    struct chunk *c = pool.chunks;
-    unlock();
-    for (; c != NULL; c = c->next, used = CHUNK_GS)
-        for (uint32_t i = 0; i < used; i++)
-            fn(&c->g[i], arg);
+    for (uint32_t node = 0; node < w_sched.nodes; node++) {
+        lock();
+        uint32_t used = pool.part[node].used;
+        struct chunk *c = pool.part[node].chunks;
+        unlock();
+        for (; c != NULL; c = c->next, used = CHUNK_GS)
+            for (uint32_t i = 0; i < used; i++)
+                fn(&c->g[i], arg);
+    }
 }
 
-static struct w_g *make_locked(void)
+static struct chunk *map_chunk(uint32_t node)
 {
-    if (pool.used == CHUNK_GS) {
-        struct chunk *c = w_map(CHUNK_BYTES);
+    struct chunk *c = w_sched.nodes == 1 ? w_map(CHUNK_BYTES) : w_map_aligned(CHUNK_BYTES, CHUNK_BYTES);
+    if (c == NULL)
+        return NULL;
+    w_memory_on(node, c, CHUNK_BYTES);
+    c->node = node;
+    return c;
+}
+
+static struct w_g *make_locked(uint32_t node)
+{
+    struct part *t = &pool.part[node];
+    if (t->used == CHUNK_GS) {
+        struct chunk *c = map_chunk(node);
         if (c == NULL)
             return NULL;
-        c->next = pool.chunks;
-        pool.chunks = c;
-        pool.used = 0;
+        c->next = t->chunks;
+        t->chunks = c;
+        t->used = 0;
     }
-    return &pool.chunks->g[pool.used++];
+    struct w_g *g = &t->chunks->g[t->used++];
+    g->stack_class = (uint8_t)w_default_stack_class();
+    pool.made++;
+    return g;
 }
 
-static struct w_g *take_locked(void)
+static struct w_g *take_locked(uint32_t node)
 {
-    struct w_g *g = pool.free;
+    struct w_g *g = pool.part[node].free;
     if (g != NULL) {
-        pool.free = g->link;
+        pool.part[node].free = g->link;
         return g;
     }
-    return w_stacks_reserve(1) == 0 ? make_locked() : NULL;
+    return w_stacks_reserve(node, 1) == 0 ? make_locked(node) : NULL;
 }
 
 /* Up to n from the pool, linked; how many. */
-static uint32_t take(struct w_g **list, uint32_t n)
+static uint32_t take(uint32_t node, struct w_g **list, uint32_t n)
 {
     uint32_t k = 0;
     lock();
-    for (struct w_g *g; k < n && (g = take_locked()) != NULL; k++) {
+    for (struct w_g *g; k < n && (g = take_locked(node)) != NULL; k++) {
         g->link = *list;
         *list = g;
     }
@@ -122,11 +158,32 @@ static uint32_t take(struct w_g **list, uint32_t n)
     return k;
 }
 
+static uint32_t home_of(const struct w_g *g)
+{
+    return ((const struct chunk *)((uintptr_t)g & ~(uintptr_t)(CHUNK_BYTES - 1)))->node;
+}
+
+static void give_home_locked(struct w_g *first, const struct w_g *last)
+{
+    for (struct w_g *g = first, *next;; g = next) {
+        struct part *t = &pool.part[home_of(g)];
+        next = g->link;
+        g->link = t->free;
+        t->free = g;
+        if (g == last)
+            break;
+    }
+}
+
 static void give(struct w_g *first, struct w_g *last)
 {
     lock();
-    last->link = pool.free;
-    pool.free = first;
+    if (unlikely(w_sched.nodes > 1)) {
+        give_home_locked(first, last);
+    } else {
+        last->link = pool.part[0].free;
+        pool.part[0].free = first;
+    }
     unlock();
 }
 
@@ -157,14 +214,20 @@ static uint64_t new_id(struct w_p *p)
     return p->id_next++;
 }
 
+static __attribute__((noinline)) bool refill(struct w_p *p)
+{
+    p->free_g_count = take(w_p_node(p), &p->free_gs, BATCH);
+    return p->free_g_count > 0;
+}
+
 struct w_g *w_g_new(struct w_p *p)
 {
     struct w_g *g = NULL;
     if (p == NULL) {
-        if (take(&g, 1) == 0)
+        if (take(0, &g, 1) == 0)
             return NULL;
     } else {
-        if (unlikely(p->free_gs == NULL) && (p->free_g_count = take(&p->free_gs, BATCH)) == 0)
+        if (unlikely(p->free_gs == NULL) && !refill(p))
             return NULL;
         g = p->free_gs;
         p->free_gs = g->link;
@@ -183,6 +246,7 @@ static void drop_special(struct w_g *g)
         w_stack_put(g->stack_class, g->stack_lo);
         g->stack_lo = NULL;
     }
+    g->stack_class = (uint8_t)w_default_stack_class();
 }
 
 /* Gives back its stack, then itself. p NULL: it was never started. */
@@ -219,14 +283,23 @@ static void set_canary(struct w_g *g)
 {
     uint64_t *lowest = (uint64_t *)(void *)g->stack_lo;
     g->flags |= W_G_CANARY;
+    w_watch_defined(lowest, sizeof *lowest);
     if (*lowest != 0)
         *lowest = 0;
 }
 
+/* What is left on it of others is no error of theirs, nor what is written there before it first runs. */
+static void prepare(struct w_g *g)
+{
+    w_watch_fresh(g->stack_lo, w_stack_size(g->stack_class));
+    if (w_stacks_unguarded())
+        set_canary(g);
+}
+
 static void start_at(struct w_g *g, void *top)
 {
-    if (unlikely(w_stacks_unguarded()))
-        set_canary(g);
+    if (unlikely(w_stacks_watched()))
+        prepare(g);
     W_SAN_BIND(g);
     g->sp = w_first_frame(top);
 }
@@ -240,9 +313,9 @@ static void *start_below(struct w_g *g, size_t room)
 }
 
 /* A stack of its own size. */
-static bool bind_special(struct w_g *g, int class)
+static bool bind_special(struct w_p *p, struct w_g *g, int class)
 {
-    g->stack_lo = w_stack_get(class);
+    g->stack_lo = w_stack_get(class, w_p_node(p));
     g->stack_class = (uint8_t) class;
     g->flags |= W_G_SPECIAL;
     return g->stack_lo != NULL;
@@ -253,7 +326,6 @@ static bool bind_default(struct w_p *p, struct w_g *g)
     if (unlikely(p->stack_count == 0) && !w_stack_cache_refill(p))
         return false;
     g->stack_lo = p->stack[--p->stack_count];
-    g->stack_class = (uint8_t)w_default_stack_class();
     return true;
 }
 
@@ -273,12 +345,21 @@ static void fill(struct w_g *g, weft_fn *fn, void *arg, void *site)
     g->arg = arg;
     g->err = 0;
     g->started_at = site;
+    st_relaxed(&g->level, W_NORMAL);
     w_set_state(g, W_RUNNABLE);
 }
 
-/* Hands a filled goroutine to the scheduler. p NULL: from a foreign thread. */
-static void launch(struct w_p *p, struct w_g *g)
+/* A child is of its parent's priority. parent: NULL for a foreign thread. */
+static inline void inherit(struct w_g *g, const struct w_g *parent)
 {
+    if (unlikely(parent != NULL && parent->flags & W_G_CLASSED))
+        w_set_class(g, parent->priority);
+}
+
+/* Hands a filled goroutine to the scheduler. p NULL: from a foreign thread. */
+static inline __attribute__((always_inline)) void launch_told(struct w_p *p, struct w_g *g)
+{
+    w_probe_spawn(g);
     if (p != NULL) {
         w_count(&p->count.spawned);
         w_enqueue(p, g, W_FRESH);
@@ -288,6 +369,31 @@ static void launch(struct w_p *p, struct w_g *g)
     }
 }
 
+static __attribute__((noinline)) void launch_traced(struct w_p *p, struct w_g *g)
+{
+    w_trace_spawn(g);
+    launch_told(p, g);
+}
+
+static inline __attribute__((always_inline)) void launch(struct w_p *p, struct w_g *g)
+{
+    if (w_traced())
+        launch_traced(p, g);
+    else
+        launch_told(p, g);
+}
+
+/* Likewise, but it counts for nobody. */
+static void launch_service(struct w_p *p, struct w_g *g)
+{
+    if (w_traced())
+        w_trace_spawn(g);
+    if (p != NULL)
+        w_enqueue(p, g, W_FRESH);
+    else
+        w_enqueue_global(g, true);
+}
+
 struct spawn {
     weft_fn *fn;
     void *arg;
@@ -295,6 +401,8 @@ struct spawn {
     size_t size;
     const weft_attr *attr; /* or NULL */
     void *site;
+    const struct w_g *parent; /* or NULL: a foreign thread */
+    bool service;
 };
 
 static int class_for(const struct spawn *s)
@@ -316,14 +424,24 @@ static int spawn_with(struct w_p *p, const struct spawn *s)
     if (g == NULL)
         return -ENOMEM;
     bool special = s->attr != NULL || s->size > SMALL_COPY || p == NULL;
-    if (special ? !bind_special(g, class) : !bind_default(p, g))
+    if (special ? !bind_special(p, g, class) : !bind_default(p, g))
         goto no_memory;
     void *room = start_below(g, s->size);
     if (s->attr != NULL && s->attr->name != NULL && (g->name = strdup(s->attr->name)) == NULL)
         goto no_memory;
+    w_comm_mark(g);
     if (s->copy != NULL)
         memcpy(room, s->copy, s->size);
     fill(g, s->fn, s->copy != NULL ? room : s->arg, s->site);
+    if (unlikely(s->service)) {
+        w_set_service(g);
+        launch_service(p, g);
+        return 0;
+    }
+    if (s->attr != NULL)
+        w_set_class(g, s->attr->priority);
+    else
+        inherit(g, s->parent);
     launch(p, g);
     return 0;
 
@@ -332,12 +450,13 @@ no_memory:
     return -ENOMEM;
 }
 
-static int spawn(const struct spawn *s)
+static int spawn(struct spawn *s)
 {
     if (s->fn == NULL || (s->copy == NULL && s->size > 0))
         return -EINVAL;
     struct w_m *m = w_enter();
     if (m != NULL) {
+        s->parent = m->g;
         int r = spawn_with(m->p, s);
         w_leave();
         return r;
@@ -365,6 +484,7 @@ int w_g_start_member(struct w_p *p, struct w_scope *scope, weft_fn *fn, struct w
     }
     g->scope = scope;
     g->flags |= W_G_MEMBER | W_G_SCOPED;
+    inherit(g, p != NULL ? w_m()->g : NULL);
     launch(p, g);
     return 0;
 }
@@ -395,6 +515,7 @@ int weft_go(weft_fn *fn, void *arg)
     struct w_g *g = w_g_new(p);
     if (likely(g != NULL)) {
         fill(g, fn, arg, site);
+        inherit(g, m->g);
         launch(p, g);
     }
     w_leave();
@@ -413,6 +534,13 @@ int weft_go_with(const weft_attr *attr, weft_fn *fn, void *arg)
     return spawn(&(struct spawn){.fn = fn, .arg = arg, .attr = attr, .site = __builtin_return_address(0)});
 }
 
+int w_go_service(const char *name, weft_fn *fn, void *arg)
+{
+    weft_attr attr = {.name = name, .stack_size = SERVICE_STACK, .priority = WEFT_HIGH};
+    return spawn(
+        &(struct spawn){.fn = fn, .arg = arg, .attr = &attr, .service = true, .site = __builtin_return_address(0)});
+}
+
 /* The first goroutine of a run, made before there is an M. */
 int w_g_start_main(weft_fn *fn, void *arg, size_t stack_size)
 {
@@ -420,12 +548,14 @@ int w_g_start_main(weft_fn *fn, void *arg, size_t stack_size)
     if (g == NULL)
         return -ENOMEM;
     g->flags = W_G_MAIN;
-    if (!bind_special(g, w_stack_class(stack_size)) || (g->name = strdup("main")) == NULL) {
+    if (!bind_special(NULL, g, w_stack_class(stack_size)) || (g->name = strdup("main")) == NULL) {
         w_g_recycle(NULL, g);
         return -ENOMEM;
     }
+    w_comm_mark(g);
     start_below(g, 0);
     fill(g, fn, arg, NULL);
+    w_probe_spawn(g);
     add_relaxed(&w_sched.foreign_spawned, 1);
     w_globq_put(g, true);
     return 0;
@@ -439,16 +569,20 @@ static void after_end(struct w_m *m, struct w_g *prev, void *arg)
     w_g_recycle(m->p, prev);
 }
 
-/* It ended pinned or in a blocking region: as if it had left both. In a scope: that is told. */
-static void forget_regions(struct w_m *m, struct w_g *g)
+/* It ended pinned, in a blocking region or where it is not preempted: as if it had left all. In a scope: that is told. */
+static void end_regions(struct w_m *m, struct w_g *g)
 {
+    if (!(g->flags & W_G_SERVICE))
+        w_count_after(&m->p->count.ended);
     if (g->flags & W_G_SCOPED)
         w_scope_left(g);
     if (g->flags & W_G_PINNED)
         m->pinned_g = NULL;
+    if (g->flags & W_G_CLASSED)
+        w_forget_class(g);
     g->pinned = NULL;
-    g->pins = g->blocks = 0;
-    g->flags &= (uint8_t) ~(W_G_PINNED | W_G_BLOCKING | W_G_MEMBER | W_G_SCOPED);
+    g->pins = g->blocks = g->steady = 0;
+    g->flags &= (uint16_t) ~(W_G_REGIONS | W_G_MEMBER);
 }
 
 /* May n go on where g ends, on the same stack? */
@@ -467,23 +601,24 @@ static void end(struct w_m *m)
 {
     struct w_g *g = m->g;
     struct w_p *p = m->p;
-    w_count(&p->count.ended);
-    if (unlikely(g->flags & (W_G_PINNED | W_G_BLOCKING | W_G_SCOPED)))
-        forget_regions(m, g);
+    if (likely(!(g->flags & W_G_REGIONS)))
+        w_count_after(&p->count.ended);
+    else
+        end_regions(m, g);
     w_set_state(g, W_DEAD);
+    w_probe_end(g);
     struct w_g *n = w_pick(p);
     if (n == NULL || !can_follow(g, n)) {
         w_switch_from(m, n, after_end, NULL);
         __builtin_unreachable();
     }
     n->stack_lo = g->stack_lo;
-    n->stack_class = g->stack_class;
     g->stack_lo = NULL;
+    if (w_traced())
+        w_trace_switch(m, g, n);
     w_g_recycle(p, g);
-    w_count(&p->count.switches);
-    w_set_state(n, W_RUNNING);
-    m->g = n;
-    *m->errno_at = 0;
+    w_begin_run(m, n);
+    w_set_errno(m, 0);
     w_fp_reset();
 }
 
@@ -509,8 +644,6 @@ void w_g_main(void)
     for (;;) {
         struct w_m *m = w_m();
         struct w_g *g = m->g;
-        if (m->eh_at != NULL)
-            *m->eh_at = (struct w_eh){0};
         w_leave();
         g->fn(g->arg);
         m = w_enter();
@@ -525,6 +658,8 @@ void weft_exit(void)
     if (m == NULL)
         w_fatal("weft_exit outside a goroutine");
     main_ends(m, true);
+    if (unlikely(w_carries_eh(m)))
+        w_swap_eh(m, (struct w_eh){0}); /* it leaves a handler for good */
     end(m);
     w_restart(w_stack_top(m->g->stack_class, m->g->stack_lo));
 }
@@ -534,31 +669,17 @@ void weft_exit(void)
 uint64_t weft_id(void)
 {
     struct w_m *m = w_m();
-    if (m == NULL || ld_relaxed(&m->in_runtime)) /* relaxed: this thread's own */
+    if (m == NULL || ld_relaxed(&m->in_runtime) || !w_enter_quietly(m)) /* relaxed: this thread's own */
         return 0;
-    st_relaxed(&m->in_runtime, 1); /* relaxed: as in w_enter. From here on nobody abandons it, so its G is there */
-    w_compiler_barrier();
-    bool abandoned = false;
-    if (unlikely((uintptr_t)ld_relaxed(&m->gate) <= (uintptr_t)W_GATE_REGION)) {
-        w_lock(&w_sched.lock, W_RANK_SCHED);
-        abandoned = m->abandoned;
-        w_unlock(&w_sched.lock, W_RANK_SCHED);
-    }
-    uint64_t id = abandoned ? 0 : m->g->id;
-    w_leave();
+    uint64_t id = m->g->id;
+    w_step_out(m);
     return id;
 }
 
-/* Ends are read before starts, so a goroutine that starts and ends meanwhile never makes the number too small. */
 static int count_alive(void)
 {
-    uint64_t ended = 0, spawned = 0;
-    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] the Ps below it are there */
-    for (uint32_t i = 0; i < n; i++)
-        ended += ld_relaxed(&w_sched.ps[i]->count.ended);
-    for (uint32_t i = 0; i < n; i++)
-        spawned += ld_relaxed(&w_sched.ps[i]->count.spawned);
-    return (int)(spawned + ld_relaxed(&w_sched.foreign_spawned) - ended);
+    struct w_g_count c = w_count_gs();
+    return (int)(c.spawned - c.ended);
 }
 
 int weft_count(void)

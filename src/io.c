@@ -173,7 +173,7 @@ static long attempt(struct io *io, try_fn *try)
     long r;
     io->before = w_use_epochs(&io->use);
     if (ours)
-        w_leave();
+        w_step_out(w_m());
     while ((r = try(io)) == -EINTR)
         ;
     if (ours)
@@ -199,7 +199,7 @@ static long nap(struct io *io, int64_t ns)
     bool ours = !(io->g->flags & W_G_FOREIGN); /* a foreign thread stays counted: the run may end meanwhile */
     w_use_end(&io->use);
     if (ours)
-        w_leave();
+        w_step_out(w_m());
     int cut = weft_sleep(ns);
     if (ours)
         w_enter();

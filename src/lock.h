@@ -16,12 +16,13 @@
 #include <stdbool.h>
 
 enum w_rank {
-    W_RANK_PROCS = 1, /* w_sched.procs_lock: one change of the number of Ps at a time */
-    W_RANK_RING,      /* the making of the ring for files */
-    W_RANK_POLLER,    /* the making of the poller */
-    W_RANK_SCHED,     /* w_sched.lock: global queue, idle Ps, idle Ms, all Ms */
-    W_RANK_GPOOL,     /* free goroutines */
-    W_RANK_STACKS,    /* one stack class */
+    W_RANK_SYMBOLS = 1, /* names of addresses: symbol.c */
+    W_RANK_PROCS,       /* w_sched.procs_lock: one change of the number of Ps at a time */
+    W_RANK_RING,        /* the making of the ring for files */
+    W_RANK_POLLER,      /* the making of the poller */
+    W_RANK_SCHED,       /* w_sched.lock: global queue, idle Ps, idle Ms, all Ms */
+    W_RANK_GPOOL,       /* free goroutines */
+    W_RANK_STACKS,      /* one stack class */
 };
 
 struct w_lock {

@@ -19,12 +19,13 @@
 #include "netpoll.h"
 #include "timer.h"
 #include "weft_internal.h"
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 enum {
-    STACK = 256 << 10,    /* the M's own; goroutines do not run on it */
-    ALT_STACK = 64 << 10, /* a signal frame with AVX-512 and AMX is 12 KiB; unwinding needs a few more */
-    KEEP_IDLE = 4,        /* idle Ms beyond the number of Ps that stay for good */
+    STACK = 256 << 10, /* the M's own; goroutines do not run on it */
+    KEEP_IDLE = 4,     /* idle Ms beyond the number of Ps that stay for good */
 };
 static const int64_t LINGER = 5 * WEFT_SEC; /* the others end after this */
 
@@ -32,9 +33,14 @@ static const int64_t LINGER = 5 * WEFT_SEC; /* the others end after this */
 
 void w_m_acquire(struct w_m *m, struct w_p *p)
 {
-    m->p = p;
-    st_release(&p->m, m); /* [PM-1] publishes the M to the monitor */
+    m->p = m->last_p = p;
+    if (unlikely(ld_relaxed(&w_sched.places) != NULL)) /* relaxed: a wish; w_m_settle looks again */
+        w_m_settle(m, p);
+    st_release(&p->m, m);             /* [PM-1] publishes the M to the monitor */
+    st_relaxed(&m->preempt, W_GO_ON); /* what was asked for while it held another */
     st_relaxed(&m->gate, p);
+    if (w_traced())
+        w_trace_hold(m);
     w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
 }
 
@@ -46,10 +52,14 @@ static void link_all_locked(struct w_m *m)
     w_sched.all_ms = m;
     m->id = w_sched.m_serial++;
     w_sched.m_count++;
+    if (w_traced())
+        w_trace_attach_locked(m);
 }
 
 static void unlink_all_locked(struct w_m *m)
 {
+    w_trace_detach_locked(m);
+    w_profile_detach_locked(m);
     if (m->all_prev != NULL)
         m->all_prev->all_next = m->all_next;
     else
@@ -62,7 +72,7 @@ static void unlink_all_locked(struct w_m *m)
 static void free_m(struct w_m *m)
 {
     if (m->alt_stack != NULL)
-        munmap(m->alt_stack, ALT_STACK);
+        munmap(m->alt_stack, W_ALT_STACK);
     free(m);
 }
 
@@ -75,6 +85,15 @@ static void end_abandoned(struct w_m *m)
     free_m(m);
 }
 
+static void keep_count_locked(struct w_m *m)
+{
+    struct w_m_counters *all = &w_sched.ended_count;
+    w_count_many(&all->sleeps, ld_relaxed(&m->count.sleeps));
+    w_count_many(&all->wakes, ld_relaxed(&m->count.wakes));
+    w_count_many(&all->spins, ld_relaxed(&m->count.spins));
+    w_count_many(&all->asked, ld_relaxed(&m->count.asked));
+}
+
 static void end_m(struct w_m *m)
 {
     sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
@@ -82,6 +101,7 @@ static void end_m(struct w_m *m)
     bool abandoned = m->abandoned;
     if (!abandoned) {
         unlink_all_locked(m);
+        keep_count_locked(m);
         m->link = w_sched.ended_ms;
         w_sched.ended_ms = m;
     }
@@ -96,14 +116,42 @@ static void end_m(struct w_m *m)
 /* Of libstdc++ or libc++, if the program has one of them. */
 void *__cxa_get_globals(void) __attribute__((weak, visibility("default")));
 
-/* A fault must reach our handler whatever the thread that made us had blocked: blocked, it kills without a word. */
-static void unblock_faults(void)
+/* A fault must reach our handler whatever the thread that made us had blocked: blocked, it kills without a word. So must the
+ * signal that preempts. */
+static void unblock_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGSEGV);
     sigaddset(&set, SIGBUS);
+    sigaddset(&set, SIGURG);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The mapping of a thread's stack has its thread-local storage in it, and what libc knows of the thread. */
+static void find_own(struct w_m *m)
+{
+    pthread_attr_t attr;
+    void *at = NULL;
+    size_t size = 0;
+    if (pthread_getattr_np(pthread_self(), &attr) != 0)
+        return;
+    pthread_attr_getstack(&attr, &at, &size);
+    pthread_attr_destroy(&attr);
+    m->own_at = (uintptr_t)at;
+    w_compiler_barrier(); /* one by one: put together in a vector register, own_at stays there, and pins who is stopped (PR5) */
+    m->own_end = (uintptr_t)at + size;
+}
+
+/* The monitor, which may have made this thread, is in more of a hurry than others (sysmon.c). */
+static void calm_down(void)
+{
+    struct w_sched_attr attr;
+    if (w_sched_getattr(&attr) != 0 || attr.policy != SCHED_OTHER || attr.runtime != W_HURRY)
+        return;
+    attr.runtime = 0;
+    w_sched_setattr(&attr);
+    prctl(PR_SET_TIMERSLACK, w_sched.slack, 0, 0, 0);
 }
 
 static void *m_main(void *arg)
@@ -112,10 +160,14 @@ static void *m_main(void *arg)
     m->errno_at = w_errno_location();
     m->eh_at = __cxa_get_globals != NULL ? __cxa_get_globals() : NULL;
     st_relaxed(&m->tid, gettid());
-    unblock_faults();
+    unblock_signals();
+    calm_down();
+    w_comm_of_m(m);
     W_SAN_THREAD(m);
-    sigaltstack(&(stack_t){.ss_sp = m->alt_stack, .ss_size = ALT_STACK}, NULL);
+    find_own(m);
+    sigaltstack(&(stack_t){.ss_sp = m->alt_stack, .ss_size = W_ALT_STACK}, NULL);
     w_tls_m = m;
+    w_profile_attach(m);
     w_m_acquire(m, m->next_p);
     struct w_g *g;
     while (!m->quit && (g = w_find(m)) != NULL) {
@@ -149,7 +201,7 @@ static int make_m(struct w_p *p, bool spinning)
     if (m == NULL)
         return -ENOMEM;
     *m = (struct w_m){.next_p = p, .spinning = spinning, .in_runtime = 1};
-    m->alt_stack = w_map(ALT_STACK);
+    m->alt_stack = w_map(W_ALT_STACK);
     if (m->alt_stack == NULL) {
         free_m(m);
         return -ENOMEM;
@@ -167,6 +219,7 @@ static int make_m(struct w_p *p, bool spinning)
     if (r != 0) {
         w_lock(&w_sched.lock, W_RANK_SCHED);
         unlink_all_locked(m);
+        w_sched.m_failed++;
         w_unlock(&w_sched.lock, W_RANK_SCHED);
         free_m(m);
         return r;
@@ -201,6 +254,7 @@ static void take_next_p(struct w_m *m)
 {
     struct w_p *p = m->next_p;
     m->next_p = NULL;
+    w_count_after(&m->count.wakes);
     m->spinning = m->next_spinning;
     m->next_spinning = false;
     if (p != NULL)
@@ -257,13 +311,20 @@ static int duties(const struct w_m *m)
     return m == w_sched.poller ? 2 : m == w_sched.keeper ? 1 : 0;
 }
 
-static struct w_m *pop_idle_locked(void)
+/* And of those alike, one that keeps to that node. */
+static uint32_t reluctance(const struct w_m *m, uint32_t node)
+{
+    uint32_t bound = ld_relaxed(&m->bound);
+    return 2 * (uint32_t)duties(m) + (bound != 0 && bound != node + 1);
+}
+
+static struct w_m *pop_idle_locked(uint32_t node)
 {
     struct w_m *m = w_sched.idle_ms;
     if (m == NULL)
         return NULL;
-    for (struct w_m *at = m->link; at != NULL && duties(m) > 0; at = at->link)
-        if (duties(at) < duties(m))
+    for (struct w_m *at = m->link; at != NULL && reluctance(m, node) > 0; at = at->link)
+        if (reluctance(at, node) < reluctance(m, node))
             m = at;
     remove_idle_locked(m);
     return m;
@@ -288,10 +349,11 @@ static int64_t time_to_sleep(struct w_m *m, bool *polls)
 /* Out of the list with an idle P, as one that looks for work; NULL: there is none. */
 static struct w_p *take_idle_p_locked(struct w_m *m)
 {
-    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked(m->last_p);
     if (p == NULL)
         return NULL;
     remove_idle_locked(m);
+    w_count_after(&m->count.wakes);
     m->spinning = true;
     add_seq(&w_sched.spinning, 1); /* [WK-1] with the P, under the lock (W3) */
     return p;
@@ -352,25 +414,29 @@ static bool leave_idle(struct w_m *m)
 void w_m_stop(struct w_m *m)
 {
     bool polls;
+    int64_t ns;
+    if (w_traced())
+        w_trace_idle(m);
     w_poll_settle();
     if (!push_idle(m))
         return;
+    w_count(&m->count.sleeps);
     do {
-        int64_t ns = time_to_sleep(m, &polls);
+        ns = time_to_sleep(m, &polls);
         if (polls && sleep_in_poller(m, ns))
             return;
         if (!polls && sleep_m(m, ns)) {
             take_next_p(m);
             return;
         }
-    } while (!keep_time(m) && (polls || !leave_idle(m)));
+    } while (!keep_time(m) && (polls || ns != LINGER || !leave_idle(m)));
 }
 
 int w_m_start(struct w_p *p, bool spinning)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
     bool stopping = ld_relaxed(&w_sched.stopping);
-    struct w_m *m = stopping ? NULL : pop_idle_locked();
+    struct w_m *m = stopping ? NULL : pop_idle_locked(w_p_node(p));
     if (m != NULL) {
         m->next_p = p;
         m->next_spinning = spinning;
@@ -418,12 +484,16 @@ void w_m_stop_pinned(struct w_m *m, struct w_g *picked)
         return;
     m->p = NULL;
     st_relaxed(&m->gate, NULL);
+    if (w_traced())
+        w_trace_idle(m);
     if (p != NULL) {
         if (picked != NULL)
             w_place_first(p, picked);
+        w_count(&p->count.pinned);
         st_relaxed(&p->m, NULL);
         w_p_release(p);
     }
+    w_count(&m->count.sleeps);
     sleep_m(m, -1);
     take_next_p(m);
     m->picked = m->p != NULL ? m->pinned_g : NULL;
@@ -435,8 +505,11 @@ void w_m_start_pinned(struct w_m *m, struct w_g *g)
     struct w_m *other = g->pinned;
     struct w_p *p = m->p;
     m->p = NULL;
+    w_count(&p->count.pinned);
     st_relaxed(&m->gate, NULL);
     st_relaxed(&p->m, NULL);
+    if (w_traced())
+        w_trace_idle(m);
     w_lock(&w_sched.lock, W_RANK_SCHED);
     if (!ld_relaxed(&w_sched.stopping)) {
         other->next_p = p;
@@ -445,17 +518,35 @@ void w_m_start_pinned(struct w_m *m, struct w_g *g)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
+/* The running goroutine, inside the runtime. */
+void w_pin(struct w_m *m)
+{
+    struct w_g *g = m->g;
+    if (++g->pins == 0)
+        w_fatal("weft_pin more than 65535 times in goroutine %lu", g->id);
+    g->flags |= W_G_PINNED;
+    g->pinned = m;
+    m->pinned_g = g;
+}
+
+void w_unpin(struct w_m *m)
+{
+    struct w_g *g = m->g;
+    if (g->pins == 0)
+        w_fatal("weft_unpin without weft_pin in goroutine %lu", g->id);
+    if (--g->pins > 0)
+        return;
+    g->flags &= (uint16_t)~W_G_PINNED;
+    g->pinned = NULL;
+    m->pinned_g = NULL;
+}
+
 void weft_pin(void)
 {
     struct w_m *m = w_enter();
     if (m == NULL)
         return;
-    struct w_g *g = m->g;
-    if (g->pins++ == 0) {
-        g->flags |= W_G_PINNED;
-        g->pinned = m;
-        m->pinned_g = g;
-    }
+    w_pin(m);
     w_leave();
 }
 
@@ -464,13 +555,6 @@ void weft_unpin(void)
     struct w_m *m = w_enter();
     if (m == NULL)
         return;
-    struct w_g *g = m->g;
-    if (g->pins == 0)
-        w_fatal("weft_unpin without weft_pin in goroutine %lu", g->id);
-    if (--g->pins == 0) {
-        g->flags &= (uint8_t)~W_G_PINNED;
-        g->pinned = NULL;
-        m->pinned_g = NULL;
-    }
+    w_unpin(m);
     w_leave();
 }

@@ -38,10 +38,17 @@
  *        the queue while the lock is held, or sees to MX3
  *   MX5  light is 0 while the list is not empty, and a membarrier lies between its becoming 0 and the guard's being opened
  * What a discarded run left in word and queue is cleared by the next one who waits.
+ *
+ * Owners. Once there are priorities in a run, every lock says who holds it, and every unlock takes the slow way; somebody more
+ * urgent who is about to wait lends the owner its level (priority.c), and so on along the chain of owners that wait for mutexes
+ * themselves. LENT in the word: the owner has to give it back.                                            [MX-2]
+ *      owner, locking:    owner = me ; WAITERS set?               waiter:   sets WAITERS, or LENT ; owner?
+ *      owner, unlocking:  owner = none ; LENT set?
+ * each with a full fence between: one of the two sees the other. What follows is done under the guard.
  */
 #include "waiter.h"
 
-enum { LOCKED = 1, LOCK_BYTE = 255, WAITERS = 1 << 8, WOKEN = 1 << 9 };
+enum { LOCKED = 1, LOCK_BYTE = 255, WAITERS = 1 << 8, WOKEN = 1 << 9, LENT = 1 << 10 };
 enum { AWAKE, OWNER }; /* what a waiter is told */
 enum {
     BUCKETS = 256,       /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
@@ -49,10 +56,13 @@ enum {
     MOST_CALM = 1 << 16, /* a membarrier each so many costs them 0.2 ns */
     SPINS = 4,           /* Go's: 5 us in all, a quarter of what waking a thread costs */
     PAUSES = 30,
+    CHAIN = 8,  /* owners who wait for mutexes themselves: so many are lent something */
+    HEARD = 32, /* waiters whose level a new owner looks at */
 };
 static const int64_t STARVES = WEFT_MSEC; /* Go's */
 
 unsigned char weft_light_[BUCKETS];
+unsigned char weft_owners_;
 _Static_assert(sizeof weft_light_ == 1 << 8, "weft_bucket_ has 8 bits");
 
 struct bucket {
@@ -167,6 +177,118 @@ static void calm_down(const weft_mutex *mu)
         become_light(mu);
 }
 
+/* ---- owners and what they are lent ------------------------------------------------------------------------------ */
+
+static _Atomic(struct w_g *) *owner_of(weft_mutex *mu)
+{
+    return (_Atomic(struct w_g *) *)(void *)&mu->owner_;
+}
+
+/* A goroutine of a run, by a number that no other has. */
+static uint64_t stamp_of(const struct w_g *g)
+{
+    return (uint64_t)ld_relaxed(&w_sched.run) << 40 ^ g->id;
+}
+
+static bool is_of_this_run(uint64_t stamp)
+{
+    return stamp >> 40 == ld_relaxed(&w_sched.run);
+}
+
+/* The owner, if it is known and has not ended. */
+static struct w_g *living_owner(weft_mutex *mu, struct w_g *g)
+{
+    uint64_t stamp = __atomic_load_n(&mu->owner_stamp_, __ATOMIC_RELAXED); /* relaxed: written before owner */
+    return g != NULL && is_of_this_run(stamp) && stamp == stamp_of(g) ? g : NULL;
+}
+
+static bool have_owners(void)
+{
+    return unlikely(__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0);
+}
+
+static int8_t highest_locked(weft_mutex *mu)
+{
+    int8_t level = W_LOW;
+    struct w_waiter *w = w_waitq_first(queue(mu));
+    for (int i = 0; w != NULL && i < HEARD; w = w->next, i++)
+        if (ld_relaxed(&w->wait->g->level) > level)
+            level = ld_relaxed(&w->wait->g->level);
+    return level;
+}
+
+/* The caller has the lock, and is inside a call. */
+static __attribute__((noinline)) void own(weft_mutex *mu, struct w_g *g)
+{
+    if (g->flags & W_G_FOREIGN)
+        return;
+    __atomic_store_n(&mu->owner_stamp_, stamp_of(g), __ATOMIC_RELAXED); /* relaxed: read after owner */
+    st_release(owner_of(mu), g);                                        /* [MX-3] */
+    w_fence_seq();                                                      /* [MX-2] */
+    if (!(ld_relaxed(word(mu)) & WAITERS))
+        return;
+    struct bucket *b = lock_bucket(mu);
+    if (w_lend(g, highest_locked(mu), !(ld_relaxed(word(mu)) & LENT)))
+        atomic_fetch_or_explicit(word(mu), LENT, memory_order_relaxed); /* relaxed: under the guard */
+    w_spin_unlock(&b->guard);
+}
+
+/* The caller, who need not be the owner, is about to open the lock. */
+static __attribute__((noinline)) void disown(weft_mutex *mu)
+{
+    struct w_g *g = living_owner(mu, ld_relaxed(owner_of(mu))); /* relaxed: whoever unlocks knows that it is locked */
+    st_relaxed(owner_of(mu), NULL);
+    w_fence_seq(); /* [MX-2] */
+    if (!(ld_relaxed(word(mu)) & LENT))
+        return;
+    struct bucket *b = lock_bucket(mu);
+    uint32_t s = atomic_fetch_and_explicit(word(mu), ~(uint32_t)LENT, memory_order_relaxed); /* relaxed: the guard's */
+    if (s & LENT && g != NULL)
+        w_repay(g);
+    w_spin_unlock(&b->guard);
+}
+
+/* Lends level to whoever has the lock; the mutex that this one waits for, or NULL. */
+static weft_mutex *lend_locked(weft_mutex *mu, int8_t level)
+{
+    bool first = !(atomic_fetch_or_explicit(word(mu), LENT, memory_order_relaxed) & LENT); /* relaxed: the fence's */
+    w_fence_seq();                                                                         /* [MX-2] */
+    struct w_g *g = living_owner(mu, ld_acquire(owner_of(mu)));                            /* [MX-3] */
+    if (g == NULL || !w_lend(g, level, first)) {
+        if (first)
+            atomic_fetch_and_explicit(word(mu), ~(uint32_t)LENT, memory_order_relaxed); /* relaxed: the guard's */
+        return NULL;
+    }
+    bool waits = ld_relaxed(&g->state) == W_WAITING && ld_relaxed(&g->reason) == W_REASON_MUTEX;
+    return waits ? (weft_mutex *)ld_relaxed(&g->waits_on) : NULL;
+}
+
+/* Along the chain of owners. The first mutex is the caller's business; another is alive if somebody waits for it (MX2). */
+static __attribute__((noinline)) void lend(weft_mutex *mu, int8_t level)
+{
+    for (int i = 0; mu != NULL && i < CHAIN; i++) {
+        struct bucket *b = lock_bucket(mu);
+        mu = i == 0 || *find_locked(b, mu) != NULL ? lend_locked(mu, level) : NULL;
+        w_spin_unlock(&b->guard);
+    }
+}
+
+/* Before anything that is wanted of us: the owner is known once others may run. */
+void weft_own_(weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin_quietly();
+    if (g == NULL)
+        return;
+    own(mu, g);
+    w_call_end(g);
+}
+
+/* For dumps: at is on the stack of whoever has the lock now, NULL: it is about to be opened. */
+static void hold(weft_mutex *mu, void *at)
+{
+    __atomic_store_n(&mu->holder_, at, __ATOMIC_RELAXED); /* relaxed: a dump looks twice */
+}
+
 /* ---- unlocking -------------------------------------------------------------------------------------------------- */
 
 /* Takes the lock if it is free, and clears such bits. */
@@ -188,6 +310,8 @@ static bool must_wake(uint32_t s)
 static uint32_t release(weft_mutex *mu)
 {
     uint32_t s = ld_relaxed(word(mu));
+    if (s & LOCK_BYTE)
+        hold(mu, NULL);
     do {
         if (unlikely(!(s & LOCK_BYTE)))
             w_fatal("unlock of an unlocked mutex");
@@ -201,6 +325,8 @@ static bool pass_on_locked(struct bucket *b, weft_mutex *mu)
     struct w_waiter *w = w_waitq_take(queue(mu));
     settle_locked(b, mu);
     bool hand_over = w != NULL && w->n >= STARVES;
+    if (hand_over)
+        hold(mu, w);
     if (w != NULL)
         w->wait->result = hand_over ? OWNER : AWAKE;
     if (!hand_over) {
@@ -222,8 +348,22 @@ static void end_unlock(struct w_g *g, bool handed_over)
         weft_yield();
 }
 
+/* Others run only when the lock is open: what the owner was lent is given back by then. false: its run has left it behind. */
+static __attribute__((noinline)) bool unlock_owned(weft_mutex *mu)
+{
+    struct w_g *g = w_call_begin_quietly();
+    if (g == NULL)
+        return false;
+    disown(mu);
+    bool handed_over = must_wake(release(mu)) && pass_on_locked(lock_bucket(mu), mu);
+    end_unlock(g, handed_over);
+    return true;
+}
+
 void weft_unlock_slow_(weft_mutex *mu)
 {
+    if (have_owners() && unlock_owned(mu))
+        return;
     uint32_t s = release(mu);
     if (must_wake(s)) {
         struct w_g *g = w_call_begin();
@@ -373,7 +513,7 @@ static int refused(struct w_g *g, enum w_enders enders)
 }
 
 /* Inside a call. */
-static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
+static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
 {
     struct waiting self = {.wait.g = g};
     for (;;) {
@@ -387,6 +527,8 @@ static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
         int64_t now = w_now();
         if (self.since == 0)
             self.since = now;
+        if (have_owners())
+            lend(mu, ld_relaxed(&g->level));
         w_wait_init(&self.wait, g, enders);
         w_waiter_init(&self.node, &self.wait, NULL, now - self.since);
         struct bucket *b = lock_bucket(mu);
@@ -394,11 +536,23 @@ static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
             w_spin_unlock(&b->guard);
             return 0;
         }
+        if (have_owners())
+            lend_locked(mu, ld_relaxed(&g->level)); /* once more: an owner that did not see us wait is known now */
         r = queue_up(b, mu, &self);
         if (r != AWAKE)
             return r == OWNER ? 0 : r;
         self.woken = true;
     }
+}
+
+static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
+{
+    int r = wait_for_lock(mu, g, enders);
+    if (r == 0)
+        hold(mu, weft_here_());
+    if (r == 0 && have_owners())
+        own(mu, g);
+    return r;
 }
 
 int weft_lock_slow_(weft_mutex *mu)
@@ -411,7 +565,12 @@ int weft_lock_slow_(weft_mutex *mu)
 
 int weft_try_lock(weft_mutex *mu)
 {
-    return take(mu, 0) ? 0 : -EAGAIN;
+    if (!take(mu, 0))
+        return -EAGAIN;
+    hold(mu, weft_here_());
+    if (have_owners())
+        weft_own_(mu);
+    return 0;
 }
 
 /* ---- condition variables ---------------------------------------------------------------------------------------- */
@@ -435,6 +594,8 @@ static int wait_for_signal(weft_cond *cond, weft_mutex *mu, struct w_g *g)
     w_waiter_init(&self.node, &self.wait, NULL, 0);
     w_spin_lock(&q->guard);
     w_waitq_put(q, &self.node);
+    if (have_owners())
+        disown(mu);
     if (must_wake(release(mu)))
         pass_on_locked(lock_bucket(mu), mu);
     w_wait_sleep(&self.wait, w_after_queued, &self, W_REASON_COND, cond, NULL);

@@ -52,6 +52,7 @@ static struct {
     int wake_fd;          /* an eventfd in epfd; constant once epfd is there */
     _Atomic int64_t last; /* when somebody last polled */
     _Atomic int foreign;  /* threads of others that wait for descriptors */
+    _Atomic int services; /* likewise, goroutines of the library's own: these do not keep a run alive either */
     _Atomic bool asleep;  /* an M sleeps in it: what is ready wakes that one */
     struct w_lock setup;
 
@@ -309,11 +310,12 @@ static void take_event(struct w_fd *d, struct w_fd_side *s, uint32_t life, bool 
     w_spin_unlock(&s->q.guard);
 }
 
-static void take_events(const struct epoll_event *e, struct w_claimed *c)
+/* false: it was for ourselves. */
+static bool take_events(const struct epoll_event *e, struct w_claimed *c)
 {
     uint32_t fd = (uint32_t)e->data.u64, life = (uint32_t)(e->data.u64 >> 32), over = e->events & (EPOLLHUP | EPOLLERR);
     if (fd & INTERNAL)
-        return; /* it was to wake us, and it has */
+        return false; /* it was to wake us, and it has */
     struct w_fd *d = w_fd_find((int)fd);
     if (e->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI))
         st_relaxed(&d->shut, true); /* relaxed: before the epoch */
@@ -323,15 +325,32 @@ static void take_events(const struct epoll_event *e, struct w_claimed *c)
         take_event(d, &d->write, life, over != 0, c);
     if (unlikely(ld_acquire(&d->watched))) /* [NP-4] NP4 */
         wake(&d->watchers, true, 0, c);
+    return true;
+}
+
+/* By whoever polls: an M with a P, or a thread that has none. */
+static void count_poll(uint64_t events)
+{
+    struct w_m *m = w_m();
+    struct w_p *p = m != NULL ? m->p : NULL;
+    if (p != NULL) {
+        w_count(&p->count.polls);
+        w_count_many(&p->count.events, events);
+    } else {
+        add_relaxed(&w_sched.polls, 1);
+        add_relaxed(&w_sched.events, events);
+    }
 }
 
 static void harvest(int64_t ns, struct w_claimed *c)
 {
+    uint64_t told = 0;
     struct epoll_event events[EVENTS];
     long n = w_sys_epoll_wait(ld_relaxed(&poller.epfd), events, EVENTS, ns);
     st_relaxed(&poller.last, w_now());
     for (long i = 0; i < n; i++)
-        take_events(&events[i], c);
+        told += take_events(&events[i], c);
+    count_poll(told);
 }
 
 bool w_poll(void)
@@ -397,10 +416,12 @@ bool w_poll_due(int64_t since)
 void w_poll_count(int change)
 {
     struct w_m *m = w_m();
-    if (m != NULL)
-        st_relaxed(&m->p->io_waits, ld_relaxed(&m->p->io_waits) + (uint32_t)change); /* relaxed: the holder's own */
-    else
+    if (m == NULL)
         add_relaxed(&poller.foreign, change);
+    else if (unlikely(m->g->flags & W_G_SERVICE))
+        add_relaxed(&poller.services, change);
+    else
+        st_relaxed(&m->p->io_waits, ld_relaxed(&m->p->io_waits) + (uint32_t)change); /* relaxed: the holder's own */
 }
 
 bool w_poll_waited_for(void)
@@ -414,7 +435,8 @@ bool w_poll_waited_for(void)
 
 bool w_poll_wanted(void)
 {
-    return w_poll_used() && (ld_relaxed(&poller.foreign) > 0 || w_poll_waited_for());
+    return w_poll_used() &&
+           (ld_relaxed(&poller.foreign) > 0 || ld_relaxed(&poller.services) > 0 || w_poll_waited_for());
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
@@ -501,4 +523,5 @@ void w_poll_done(void)
     st_relaxed(&poller.epfd, -1);
     st_relaxed(&poller.doubt_at, WEFT_NEVER);
     st_relaxed(&poller.doubts, 0);
+    st_relaxed(&poller.services, 0);
 }

@@ -51,8 +51,10 @@ static void pass_on(int sig, siginfo_t *info, void *context)
         f->sa_sigaction(sig, info, context);
     else if (f->sa_handler != SIG_DFL && f->sa_handler != SIG_IGN)
         f->sa_handler(sig);
-    else
+    else {
+        w_flight_report(sig == SIGSEGV ? "SIGSEGV" : "SIGBUS");
         sigaction(sig, f, NULL);
+    }
     if (f->sa_handler == SIG_DFL && info->si_code <= 0)
         raise(sig); /* somebody sent it: no instruction will fault again */
 }
@@ -62,6 +64,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     struct w_m *m = w_m();
     if (m != NULL && in_guard(m->g, info->si_addr)) {
         w_report_overflow(m->g, program_counter(context));
+        w_flight_report("stack overflow");
         sigaction(sig, &former[index_of(sig)], NULL);
         return;
     }

@@ -17,7 +17,7 @@ static struct w_p *make_p(uint32_t id)
     struct w_p *p = aligned_alloc(W_CACHE_LINE, sizeof *p);
     if (p == NULL)
         return NULL;
-    if (w_stacks_reserve(W_STACK_CACHE) != 0) {
+    if (w_stacks_reserve(0, W_STACK_CACHE) != 0) {
         free(p);
         return NULL;
     }
@@ -36,8 +36,25 @@ static void push_idle_locked(struct w_p *p)
 {
     p->status = W_P_IDLE;
     p->link = w_sched.idle_ps;
+    p->prev = NULL;
+    if (p->link != NULL)
+        p->link->prev = p;
     w_sched.idle_ps = p;
     st_relaxed(&w_sched.idle_p_count, ld_relaxed(&w_sched.idle_p_count) + 1);
+    w_places_idle_locked(p, true);
+}
+
+static void remove_idle_locked(struct w_p *p, enum w_pstatus status)
+{
+    if (p->prev != NULL)
+        p->prev->link = p->link;
+    else
+        w_sched.idle_ps = p->link;
+    if (p->link != NULL)
+        p->link->prev = p->prev;
+    st_relaxed(&w_sched.idle_p_count, ld_relaxed(&w_sched.idle_p_count) - 1);
+    w_places_idle_locked(p, false);
+    p->status = status;
 }
 
 /* The M that held p has let go of it. */
@@ -54,14 +71,16 @@ void w_p_idle_locked(struct w_p *p)
     w_check_dead_locked();
 }
 
-struct w_p *w_p_get_idle_locked(void)
+/* The nearest to where the work is; the one that idled last, if they are all as near. */
+struct w_p *w_p_get_idle_locked(const struct w_p *near)
 {
+    const struct w_places *places = ld_relaxed(&w_sched.places); /* relaxed: written under the lock that we hold */
     struct w_p *p = w_sched.idle_ps;
     if (p == NULL)
         return NULL;
-    w_sched.idle_ps = p->link;
-    st_relaxed(&w_sched.idle_p_count, ld_relaxed(&w_sched.idle_p_count) - 1);
-    p->status = W_P_RUNNING;
+    if (unlikely(places != NULL))
+        p = w_nearest_idle_locked(places, near);
+    remove_idle_locked(p, W_P_RUNNING);
     if (w_sched.busy_ps++ == 0 && ld_relaxed(&w_sched.monitor_asleep))
         w_monitor_wake();
     return p;
@@ -90,20 +109,10 @@ static void revive_locked(struct w_p *p)
         atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_RETIRE, memory_order_relaxed);
 }
 
-static void kill_idle_locked(struct w_p *p)
-{
-    struct w_p **at = &w_sched.idle_ps;
-    while (*at != p)
-        at = &(*at)->link;
-    *at = p->link;
-    st_relaxed(&w_sched.idle_p_count, ld_relaxed(&w_sched.idle_p_count) - 1);
-    p->status = W_P_DEAD;
-}
-
 static void retire_locked(struct w_p *p)
 {
     if (p->status == W_P_IDLE) {
-        kill_idle_locked(p);
+        remove_idle_locked(p, W_P_DEAD);
         return;
     }
     atomic_fetch_or_explicit(&p->attn, W_ATTN_RETIRE, memory_order_relaxed);
@@ -159,7 +168,8 @@ static int change_procs(int n)
     w_lock(&w_sched.procs_lock, W_RANK_PROCS);
     int former = (int)ld_relaxed(&w_sched.procs);
     int r = 0;
-    if (n > 0 && n != former && (r = make_up_to((uint32_t)n)) == 0) {
+    if (n > 0 && n != former && (r = make_up_to((uint32_t)n)) == 0 &&
+        (r = w_places_update(ld_relaxed(&w_sched.p_count))) == 0) {
         set_count((uint32_t)n);
         w_look_again();
     }
@@ -197,6 +207,8 @@ bool w_ps_have_work(void)
 int w_ps_init(uint32_t n)
 {
     int r = make_up_to(n);
+    if (r == 0)
+        r = w_places_update(n);
     if (r == 0)
         set_count(n);
     return r;

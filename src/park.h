@@ -10,6 +10,48 @@
 #include "switch.h"
 #include "weft_internal.h"
 
+/* Whoever is stopped by a signal while a register holds an address in the thread's own storage is pinned (preempt.c, PR5), be it
+ * one that nobody needs any more: so none is left behind in the register that had it. */
+#if defined(__x86_64__)
+#define W_FORGET(address) __asm__ volatile("xorl %k0, %k0" : "+r"(address) : : "cc")
+#else
+#define W_FORGET(address) __asm__ volatile("mov %0, xzr" : "+r"(address))
+#endif
+
+static inline int w_get_errno(const struct w_m *m)
+{
+    int *at = m->errno_at, err = *at;
+    W_FORGET(at);
+    return err;
+}
+
+static inline void w_set_errno(const struct w_m *m, int err)
+{
+    int *at = m->errno_at;
+    *at = err;
+    W_FORGET(at);
+}
+
+/* The C++ runtime keeps exceptions in flight for each thread; here they are a goroutine's. Whoever leaves with some takes them along,
+ * and leaves none behind: so whoever comes finds none, and nobody else has anything to do. */
+static inline bool w_carries_eh(const struct w_m *m)
+{
+    struct w_eh *at = m->eh_at;
+    if (likely(at == NULL))
+        return false;
+    bool some = at->caught != NULL || at->uncaught != 0;
+    W_FORGET(at);
+    return some;
+}
+
+static inline struct w_eh w_swap_eh(const struct w_m *m, struct w_eh eh)
+{
+    struct w_eh *at = m->eh_at, before = *at;
+    *at = eh;
+    W_FORGET(at);
+    return before;
+}
+
 /* The first deed of a context that was switched to: see to the one that was left. */
 static inline void w_landed(struct w_m *m)
 {
@@ -17,7 +59,7 @@ static inline void w_landed(struct w_m *m)
     struct w_g *g = m->g;
     if (g != NULL) {
         W_SAN_ARRIVE(g);
-        *m->errno_at = g->err;
+        w_set_errno(m, g->err);
     } else {
         W_SAN_ARRIVE(m);
     }
@@ -27,33 +69,39 @@ static inline void w_landed(struct w_m *m)
     }
 }
 
-static inline void w_enter_g(struct w_m *m, struct w_g *n)
+/* From here on n runs on m. (Always inlined, and so the next: compilers take the note of a probe for much code.) */
+static inline __attribute__((always_inline)) void w_begin_run(struct w_m *m, struct w_g *n)
 {
-    if (unlikely(n->stack_lo == NULL) && !w_g_bind(m->p, n))
-        w_fatal("no memory for the stack of goroutine %lu", n->id);
     w_count(&m->p->count.switches);
+    st_relaxed(&m->p->level, ld_relaxed(&n->level)); /* relaxed: who looks for a P to preempt may see it late */
     w_set_state(n, W_RUNNING);
+    w_probe_switch(m, n);
     m->g = n;
 }
 
-/* Leaves the running goroutine for n (NULL: for the search on the M's own stack). `after` is done to it when it is off
- * its stack. Returns when it is resumed, perhaps on another M. */
-static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, struct w_g *n, w_after *after, void *arg)
+static inline __attribute__((always_inline)) void w_enter_g(struct w_m *m, struct w_g *n)
+{
+    if (unlikely(n->stack_lo == NULL) && !w_g_bind(m->p, n))
+        w_fatal("no memory for the stack of goroutine %lu", n->id);
+    w_begin_run(m, n);
+}
+
+static inline __attribute__((always_inline)) void w_switch_told(struct w_m *m, struct w_g *n, w_after *after, void *arg,
+                                                                bool traced)
 {
     struct w_g *g = m->g;
-    g->err = *m->errno_at;
+    g->err = w_get_errno(m);
     if (unlikely(g->flags & W_G_CANARY))
         w_check_canary(g);
     m->prev = g;
     m->after = after;
     m->after_arg = arg;
-    if (n != NULL && unlikely((g->flags | n->flags) & W_G_PINNED)) {
-        m->picked = n; /* it or we need a certain thread: not decided here */
+    if (n != NULL && unlikely((g->flags | n->flags) & W_G_APART)) {
+        m->picked = n; /* it or we need a certain thread, or its name: not decided here */
         n = NULL;
     }
-    struct w_eh eh = {0};
-    if (m->eh_at != NULL)
-        eh = *m->eh_at;
+    if (traced)
+        w_trace_switch(m, g, n);
     if (n != NULL) {
         w_enter_g(m, n);
         W_SAN_LEAVE(g, n, n->stack_lo, w_stack_size(n->stack_class), ld_relaxed(&g->state) == W_DEAD);
@@ -63,10 +111,18 @@ static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, s
         W_SAN_LEAVE(g, m, m->own_lo, m->own_size, ld_relaxed(&g->state) == W_DEAD);
         w_switch(&g->sp, m->sp);
     }
-    m = w_m();
-    if (m->eh_at != NULL)
-        *m->eh_at = eh;
-    w_landed(m);
+    w_landed(w_m());
+}
+
+/* Leaves the running goroutine for n (NULL: for the search on the M's own stack). `after` is done to it when it is off
+ * its stack. Returns when it is resumed, perhaps on another M. Traced, or with exceptions in flight, it is a copy of its own: a call in
+ * the midst of this one would cost registers all the time. */
+static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, struct w_g *n, w_after *after, void *arg)
+{
+    if (w_traced() || unlikely(w_carries_eh(m)))
+        w_switch_slow(m, n, after, arg);
+    else
+        w_switch_told(m, n, after, arg, false);
 }
 
 /* Puts the running goroutine to sleep. `after(arg)` lets go of what guards its waking, once it is off its stack. */
@@ -75,11 +131,12 @@ static inline __attribute__((always_inline)) void w_park(w_after *after, void *a
 {
     struct w_m *m = w_m();
     struct w_g *g = m->g;
-    g->reason = (uint8_t)reason;
-    g->waits_on = object;
+    st_relaxed(&g->reason, (uint8_t)reason); /* relaxed: dumps and lenders only guess, and ask again under a lock */
+    st_relaxed(&g->waits_on, object);
     g->since = ld_relaxed(&w_sched.coarse_now);
     w_set_state(g, W_WAITING);
     w_count(&m->p->count.parks);
+    w_probe_park(g, reason, object);
     w_switch_from(m, w_pick(m->p), after, arg);
 }
 

@@ -11,6 +11,7 @@
  */
 #include "file.h"
 #include "netpoll.h"
+#include "peek.h"
 #include "timer.h"
 #include "weft_internal.h"
 #include <stdio.h>
@@ -24,6 +25,8 @@ static const size_t DEFAULT_STACK = 64 << 10;
 static const size_t MAIN_STACK = 8 << 20; /* what the main thread of a process has */
 static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
 static const int64_t MIN_QUANTUM = 100 * WEFT_USEC;
+
+enum { STOP_BATCH = 64 }; /* threads that are interrupted together */
 
 static _Atomic bool claimed; /* a run is under way, from its first step to its last */
 
@@ -56,21 +59,19 @@ void w_stop(int result)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
-static int alive(void)
+static bool all_have_ended(void)
 {
-    uint64_t n = ld_relaxed(&w_sched.foreign_spawned);
-    for (uint32_t i = 0; i < ld_relaxed(&w_sched.p_count); i++)
-        n += ld_relaxed(&w_sched.ps[i]->count.spawned) - ld_relaxed(&w_sched.ps[i]->count.ended);
-    return (int)n;
+    struct w_g_count c = w_count_gs();
+    return c.spawned == c.ended;
 }
 
-/* A P has become idle. If it was the last, nobody is in a blocking call or waits for a descriptor, and no timer is left,
- * nothing will ever happen again. */
+/* A P has become idle. If it was the last, nobody is in a blocking call, nobody but the library's own waits for a descriptor, and no
+ * timer is left, nothing will ever happen again. */
 void w_check_dead_locked(void)
 {
     if (w_sched.busy_ps > 0 || w_sched.retaken != 0 || ld_relaxed(&w_sched.globq.len) > 0 || w_ps_have_work())
         return;
-    if (w_sched.main_exited && alive() == 0)
+    if (w_sched.main_exited && all_have_ended())
         w_stop_locked(0);
     else if (w_timers_next() == WEFT_NEVER && !w_poll_waited_for())
         w_stop_locked(-EDEADLK);
@@ -100,6 +101,8 @@ static uint32_t abandon_locked(void)
         if (!had_its_chance(m))
             continue;
         m->abandoned = true;
+        w_trace_detach_locked(m);
+        w_profile_detach_locked(m);
         m->keep = w_stack_keep(m->g->stack_class, m->g->stack_lo);
         W_SAN_ABANDON(m->g);
         pthread_detach(m->thread);
@@ -125,6 +128,35 @@ static uint32_t ms_left(bool abandon, uint32_t *abandoned)
     return n;
 }
 
+/* Threads outside the runtime and outside blocking regions, from the skip-th on; how many. */
+static uint32_t who_computes(pid_t *tids, uint32_t skip)
+{
+    uint32_t n = 0;
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    for (struct w_m *m = w_sched.all_ms; m != NULL && n < STOP_BATCH; m = m->all_next) {
+        if (ld_relaxed(&m->in_runtime) || ld_relaxed(&m->blocked_p) != NULL)
+            continue;
+        if (skip > 0)
+            skip--;
+        else
+            tids[n++] = ld_relaxed(&m->tid);
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return n;
+}
+
+/* Those who compute and call nothing would never notice. */
+static void interrupt_ms(void)
+{
+    pid_t tids[STOP_BATCH];
+    uint32_t n = STOP_BATCH;
+    for (uint32_t done = 0; n == STOP_BATCH; done += n) {
+        n = who_computes(tids, done);
+        for (uint32_t i = 0; i < n; i++)
+            w_interrupt(tids[i]);
+    }
+}
+
 static void wait_for_ms(void)
 {
     int64_t deadline = w_now() + GRACE;
@@ -133,7 +165,8 @@ static void wait_for_ms(void)
         uint32_t word = ld_relaxed(&w_sched.monitor_word);
         if (ms_left(w_now() >= deadline, &abandoned) == 0)
             break;
-        w_futex_wait(&w_sched.monitor_word, word, 10 * WEFT_MSEC);
+        interrupt_ms();
+        w_futex_wait(&w_sched.monitor_word, word, w_now() < deadline ? WEFT_MSEC : 10 * WEFT_MSEC);
     }
     w_ms_join();
     if (abandoned > 0)
@@ -144,12 +177,10 @@ static void finish(void)
 {
     wait_for_ms();
     w_foreign_shut_out();
-    if (w_sched.result == -EDEADLK) {
-        w_say("deadlock: every goroutine is asleep, and nothing can wake one");
-        w_dump_all(STDERR_FILENO);
-    } else if (w_debug_wants("leaks")) {
+    if (w_sched.result == -EDEADLK)
+        w_report_deadlock();
+    else if (w_sched.debug.leaks)
         w_report_leaks();
-    }
 }
 
 /* ---- memory that goes with the run ------------------------------------------------------------------------------ */
@@ -211,6 +242,8 @@ static uint64_t any_seed(void)
 static int settle(weft_config *c)
 {
     int r = w_config_from_env(c);
+    if (r == 0)
+        r = w_web_settle();
     if (r != 0)
         return r;
     if (c->procs < 0 || c->procs > W_MAX_PROCS || c->quantum < 0 || w_stack_class(c->stack_size) < 0)
@@ -227,12 +260,14 @@ static int settle(weft_config *c)
 }
 
 /* All but the locks and the count of foreign calls, which others may be touching. */
-static void reset(const weft_config *c)
+static void reset(const weft_config *c, const struct w_debug *debug)
 {
+    w_sched.debug = *debug;
+    w_sched.began_at = w_now();
     w_sched.globq = (struct w_globq){0};
     w_sched.idle_ps = NULL;
     w_sched.idle_ms = w_sched.all_ms = w_sched.ended_ms = NULL;
-    w_sched.m_count = w_sched.idle_m_count = w_sched.m_serial = w_sched.busy_ps = 0;
+    w_sched.m_count = w_sched.idle_m_count = w_sched.m_serial = w_sched.m_failed = w_sched.busy_ps = 0;
     w_sched.retaken = 0;
     w_sched.keeper = w_sched.poller = NULL;
     st_relaxed(&w_sched.keeper_until, WEFT_NEVER);
@@ -242,7 +277,7 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.p_count, 0);
     st_relaxed(&w_sched.idle_p_count, 0);
     st_relaxed(&w_sched.spinning, 0);
-    st_relaxed(&w_sched.returned, 0);
+    st_relaxed(&w_sched.soon, 0);
     st_relaxed(&w_sched.attentive, false);
     st_relaxed(&w_sched.timely, false);
     st_relaxed(&w_sched.m_wanted, false);
@@ -250,16 +285,22 @@ static void reset(const weft_config *c)
     st_relaxed(&w_sched.drowsy, false);
     w_sched.stuck_since = 0;
     w_sched.found_at = 0;
+    w_sched.oversleeps = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
     st_relaxed(&w_sched.last_return, w_now());
     st_relaxed(&w_sched.return_gap, WEFT_MSEC);
     st_relaxed(&w_sched.next_id, 1);
     st_relaxed(&w_sched.foreign_spawned, 0);
+    st_relaxed(&w_sched.polls, 0);
+    st_relaxed(&w_sched.events, 0);
+    st_relaxed(&w_sched.signals, 0);
+    w_sched.ended_count = (struct w_m_counters){0};
 #ifdef W_TSAN
     w_sched.hiding = false; /* it knows nothing of membarrier, and would report every rescue as a race */
 #else
-    w_sched.hiding = w_membarrier_register() == 0;
+    w_sched.hiding = w_membarrier_register() == 0 && !debug->fifo;
 #endif
+    __atomic_store_n(&weft_owners_, 0, __ATOMIC_RELAXED); /* relaxed: no goroutine is there yet */
     w_sched.quantum = c->quantum;
     w_sched.seed = c->seed;
     w_lock(&w_sched.lock, W_RANK_SCHED); /* a thread that an earlier run left behind may be looking */
@@ -273,7 +314,7 @@ static int start_first_m(void)
 {
     uint32_t abandoned = 0;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_p *p = w_p_get_idle_locked();
+    struct w_p *p = w_p_get_idle_locked(NULL);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_foreign_let_in();
     int r = w_m_start(p, false);
@@ -286,30 +327,43 @@ static int start_first_m(void)
     return 0;
 }
 
-static int run(const weft_config *c, weft_fn *fn, void *arg)
+static int run(const weft_config *c, const struct w_debug *debug, weft_fn *fn, void *arg)
 {
     bool own_size = c->stack_size != 0;
-    reset(c);
+    reset(c, debug);
+    w_places_init();
     int r = w_stacks_init(own_size ? c->stack_size : DEFAULT_STACK);
     if (r != 0)
-        return r;
+        goto free_places;
     w_gs_init();
+    w_peek_begin();
     w_net_init();
     if ((r = w_ps_init((uint32_t)c->procs)) != 0)
         goto free_all;
     if ((r = w_overflow_init()) != 0)
         goto free_all;
+    if ((r = w_preempt_init()) != 0)
+        goto restore_handlers;
+    if ((r = w_trace_begin()) != 0 || (r = w_profile_begin()) != 0)
+        goto restore_handlers;
     if ((r = w_g_start_main(fn, arg, own_size ? c->stack_size : MAIN_STACK)) != 0)
         goto restore_handlers;
     if ((r = start_first_m()) != 0)
         goto restore_handlers;
-    w_monitor();
+    w_sigquit_init();
+    w_web_begin();
+    w_comm_monitor(w_monitor);
     finish();
+    w_web_end();
+    w_sigquit_done();
     r = w_sched.result;
 
 restore_handlers:
+    w_preempt_done();
     w_overflow_done();
 free_all:
+    w_profile_end();
+    w_trace_end();
     w_uring_done();
     w_poll_done();
     w_fds_done();
@@ -317,6 +371,8 @@ free_all:
     w_gs_free();
     w_ps_free();
     w_stacks_free();
+free_places:
+    w_places_free();
     return r;
 }
 
@@ -325,13 +381,16 @@ int weft_run_with(const weft_config *config, weft_fn *fn, void *arg)
     if (fn == NULL)
         return -EINVAL;
     weft_config c = config != NULL ? *config : (weft_config){0};
+    struct w_debug debug;
     int r = settle(&c);
+    if (r == 0)
+        r = w_debug_from_env(&debug);
     if (r != 0)
         return r;
     bool none = false;
     if (!cas_acquire(&claimed, &none, true)) /* [RN-1] the run before has given everything back */
         return -EBUSY;
-    r = run(&c, fn, arg);
+    r = run(&c, &debug, fn, arg);
     st_release(&claimed, false); /* [RN-1] */
     return r;
 }

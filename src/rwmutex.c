@@ -28,19 +28,22 @@ static bool open_to(const weft_rwmutex *rw, int64_t kind)
     return rw->writer_ == 0 && (kind == READER || rw->readers_ == 0);
 }
 
-static void own_locked(weft_rwmutex *rw, int64_t kind)
+/* at: on the stack of the new owner. */
+static void own_locked(weft_rwmutex *rw, int64_t kind, const void *at)
 {
-    if (kind == READER)
+    if (kind == READER) {
         rw->readers_++;
-    else
+    } else {
         rw->writer_ = 1;
+        rw->holder_ = at;
+    }
 }
 
 static bool try_locked(weft_rwmutex *rw, int64_t kind)
 {
     if (!open_to(rw, kind) || w_waitq_first(queue(rw)) != NULL)
         return false;
-    own_locked(rw, kind);
+    own_locked(rw, kind, weft_here_());
     return true;
 }
 
@@ -54,7 +57,7 @@ static void let_in_locked(weft_rwmutex *rw)
         w_waitq_remove(w);
         if (!w_claim(w))
             continue;
-        own_locked(rw, w->n);
+        own_locked(rw, w->n, w);
         w_claimed_add(&c, w, 0);
     }
     w_spin_unlock(&q->guard); /* the last touch: rw may be gone */
@@ -127,6 +130,7 @@ void weft_wrunlock(weft_rwmutex *rw)
     if (unlikely(rw->writer_ == 0))
         w_fatal("write unlock of an rwmutex that no writer holds");
     rw->writer_ = 0;
+    rw->holder_ = NULL;
     let_in_locked(rw);
     w_call_end(g);
 }

@@ -6,19 +6,21 @@
  *   slot    the one that this P runs next; private to it, so that no atomic operation is spent on it
  *   runq    woken and yielding ones, in turn                                              (runq.h)
  *   fresh   started ones that never ran: the owner takes the newest, thieves the oldest    (fresh.h)
- *   globq   overflow, preempted ones, and what threads without a P make ready              (globq.c)
- * Order: every 61st pick timers that are due, descriptors and the global queue, every 16th a fresh one; one that was just woken
- * by the running one (a hand-off, always in the slot); runq; fresh; timers; global; descriptors (netpoll.c); other Ps (timers,
- * fresh, then runq). Whichever of the P's own is the next lies in the slot, if anything does:
+ *   globq   those of high and of low priority, those that have run for long, overflow, and what threads without a P make
+ *           ready; each kind in a list of its own                                         (globq.c)
+ * Order: those of high priority; every 61st pick timers that are due, descriptors and the global queue, every 16th a fresh one;
+ * one that was just woken by the running one (a hand-off, always in the slot); runq; fresh; timers; global; descriptors
+ * (netpoll.c); other Ps (timers, fresh, then runq); heavy ones; those of low priority. Whichever of the P's own is the next
+ * lies in the slot, if anything does:
  *   S1  a fresh one lies in the slot only if runq is empty, and it is newer than all in fresh
  *   S2  a woken or yielding one in the slot is older than all in runq
  *   S3  a hand-off that is replaced by another goes to the tail of runq
  *
  * Nobody starves. A slice is what a goroutine runs until it parks, yields or is preempted, with all that is handed to it
- * through the slot; after the quantum the monitor ends it. Once every quantum each P ages: a hand-off goes to the tail of
- * runq, and so do the oldest of fresh and the first of globq. So a goroutine in runq waits at most for the slices of those
- * before it, one in fresh for a quantum or 16 picks, whichever is shorter, for each older one, one in globq for a quantum or
- * 61 picks for each before it.
+ * through the slot; after the quantum the monitor ends it, or after a millisecond if one goroutine has used it alone while
+ * others wait: that one is heavy until it next waits. Once every quantum each P ages: a hand-off goes to the tail of runq, and so
+ * do the oldest of fresh and the first of globq, heavy ones too; those of low priority every eighth time, and then those of high
+ * priority give way once. docs/design.md has the bounds that follow.
  *
  * Leaving. A goroutine that parks takes the next one itself and switches to it directly; only if there is none at hand
  * does it go to its M's own stack, which searches on and sleeps. What must happen to it once it is off its stack (into
@@ -46,7 +48,10 @@
 enum {
     FAIR_TURN = 61,  /* Go's: a prime, so that it does not fall in step with anything */
     FRESH_TURN = 16, /* every so many picks, if others are there all the time, one that never ran */
+    LOW_TURN = 8,    /* every so many quanta, one of low priority */
 };
+
+static const int64_t OWED = WEFT_MSEC; /* who gets a turn though somebody urgent is there may use it for that long */
 
 static const int64_t POLL_GAP = 100 * WEFT_USEC; /* descriptors wait that long for a P that has other things to run */
 
@@ -87,7 +92,8 @@ void w_wake_one(void)
     if (ld_relaxed(&w_sched.idle_p_count) == 0 || !cas_seq(&w_sched.spinning, &none, 1)) /* [WK-1] */
         return;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked();
+    struct w_m *m = w_m();
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : w_p_get_idle_locked(m != NULL ? m->last_p : NULL);
     if (p == NULL)
         sub_seq(&w_sched.spinning, 1); /* [WK-1] inside the lock: a P that is made idle after this looks again (W3) */
     w_unlock(&w_sched.lock, W_RANK_SCHED);
@@ -146,7 +152,7 @@ static void put(struct w_p *p, struct w_g *g)
 
 void w_share(struct w_p *p, struct w_g *g, enum w_kind kind)
 {
-    if (kind != W_FRESH)
+    if (kind != W_FRESH || unlikely(w_sched.debug.fifo))
         put(p, g);
     else if (unlikely(!w_fresh_push(&p->fresh, g)))
         overflow_fresh(p, g);
@@ -180,9 +186,29 @@ static inline bool goes_first(enum w_kind new, enum w_kind old)
     return new == W_HANDOFF || (old == W_FRESH && (new == W_FRESH || new == W_TURN));
 }
 
-static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
+/* In one step: somebody may be lending it a priority. */
+static void change_level(struct w_g *g, int8_t from, int8_t to)
+{
+    atomic_compare_exchange_strong_explicit(&g->level, &from, to, memory_order_relaxed, memory_order_relaxed);
+}
+
+/* Who has waited is not heavy any more. */
+static void forget_use(struct w_g *g)
+{
+    change_level(g, W_HEAVY, W_NORMAL);
+}
+
+static inline __attribute__((always_inline)) void place(struct w_p *p, struct w_g *g, enum w_kind kind, bool waited)
 {
     struct w_g *old = ld_relaxed(&p->slot);
+    if (unlikely(ld_relaxed(&g->level) != W_NORMAL)) { /* relaxed: who lends it a priority now comes too late for it */
+        if (waited)
+            forget_use(g);
+        if (ld_relaxed(&g->level) != W_NORMAL) {
+            w_enqueue_global(g, kind == W_FRESH);
+            return;
+        }
+    }
     if (likely(old == NULL)) {
         if (likely(w_sched.hiding) && (kind == W_HANDOFF || w_runq_len(&p->runq) == 0))
             fill_slot(p, g, kind);
@@ -197,11 +223,13 @@ static inline void place(struct w_p *p, struct w_g *g, enum w_kind kind)
     }
 }
 
-/* To run before all others of p, which is about to be taken over by another M. */
+/* To run before all others of p, which is about to be taken over by another M: before urgent ones too, if it is one itself or if
+ * they were to give way to it, for the one that it follows may be urgent and in the queue again. */
 void w_place_first(struct w_p *p, struct w_g *g)
 {
     w_expose(p);
     fill_slot(p, g, W_HANDOFF);
+    p->owes = ld_relaxed(&g->level) == W_HIGH || ld_relaxed(&p->owed_until) > w_now();
 }
 
 /* W4: may the one in the slot wait for its P? */
@@ -234,10 +262,22 @@ static inline void announce(struct w_p *p)
         announce_slow(p);
 }
 
+static inline __attribute__((always_inline)) void enqueue(struct w_p *p, struct w_g *g, enum w_kind kind)
+{
+    place(p, g, kind, false);
+    announce(p);
+}
+
 void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind)
 {
-    place(p, g, kind);
-    announce(p);
+    enqueue(p, g, kind);
+}
+
+/* Who has waited, on a thread without a P. */
+static void enqueue_woken_global(struct w_g *g)
+{
+    forget_use(g);
+    w_enqueue_global(g, false);
 }
 
 /* Makes those runnable that waited, linked by `link`; they take their turn. p NULL: on a thread that has none. */
@@ -247,33 +287,55 @@ void w_enqueue_all(struct w_p *p, struct w_g *first)
     for (struct w_g *g = first; g != NULL; g = next) {
         next = g->link;
         w_set_state(g, W_RUNNABLE);
+        w_probe_ready(g);
+        if (w_traced())
+            w_trace_ready(g);
         if (p != NULL)
-            place(p, g, W_TURN);
+            place(p, g, W_TURN, true);
         else
-            w_enqueue_global(g, false);
+            enqueue_woken_global(g);
     }
     if (p != NULL && first != NULL)
         announce(p);
 }
 
-/* Makes a goroutine runnable that waits, from wherever we are. */
-void w_ready(struct w_g *g)
+static inline __attribute__((always_inline)) void ready(struct w_g *g)
 {
     struct w_m *m = w_m();
     w_set_state(g, W_RUNNABLE);
+    w_probe_ready(g);
     if (m != NULL && m->p != NULL) {
-        w_enqueue(m->p, g, W_HANDOFF);
+        place(m->p, g, W_HANDOFF, true);
+        announce(m->p);
         return;
     }
-    w_enqueue_global(g, false);
+    enqueue_woken_global(g);
 }
 
-/* On a thread that has no P. */
+static __attribute__((noinline)) void ready_traced(struct w_g *g)
+{
+    w_trace_ready(g);
+    ready(g);
+}
+
+/* Makes a goroutine runnable that waits, from wherever we are. */
+void w_ready(struct w_g *g)
+{
+    if (w_traced())
+        ready_traced(g);
+    else
+        ready(g);
+}
+
+/* On a thread that has no P, or because of its priority. From the moment that it is in the queue it may run, and end. */
 void w_enqueue_global(struct w_g *g, bool fresh)
 {
+    bool urgent = ld_relaxed(&g->level) == W_HIGH;
     w_globq_put(g, fresh);
     w_fence_seq(); /* [WK-1] [MN-1] */
     w_wake_one();
+    if (unlikely(urgent))
+        w_make_way();
     if (unlikely(ld_relaxed(&w_sched.drowsy)) && ld_relaxed(&w_sched.idle_p_count) == 0)
         w_monitor_wake(); /* every thread with a P may be asleep in a call */
 }
@@ -299,7 +361,7 @@ bool w_rescue(struct w_p *p, struct w_m *m)
     struct w_g *g = NULL;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     if (w_m_outside(p, m) && (g = empty_slot(p)) != NULL)
-        w_globq_put_locked(g, g, 1, false);
+        w_globq_put_locked(g, g, 1, W_LINE_RAN);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (g == NULL)
         return false;
@@ -309,32 +371,77 @@ bool w_rescue(struct w_p *p, struct w_m *m)
 
 /* ---- picking one on this P -------------------------------------------------------------------------------------- */
 
-/* A quantum has passed: a hand-off has had its turn; the oldest of the fresh ones and the first in the global queue wait
- * in line here from now on. (One of 64: of half of them each would need a stack before those that it starts have ended.) */
+/* Into the ring, so many at the most. */
+struct batch {
+    struct w_g *g[1 + W_FRESH_SIZE / 64 + 4];
+    uint32_t n;
+};
+
+static void collect(struct batch *b, struct w_g *g)
+{
+    if (g != NULL)
+        b->g[b->n++] = g;
+}
+
+/* If all that ran here since the last time was of high priority, the rest has a turn. */
+static void owe(struct w_p *p)
+{
+    uint32_t others = p->picks - p->high_picks;
+    p->owes = others == p->others_seen &&
+              (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) > 0 || ld_relaxed(&p->level) == W_HIGH);
+    p->others_seen = others;
+}
+
+/* A quantum has passed: a hand-off has had its turn; the oldest of the fresh ones and the first in each list of the global
+ * queue wait in line here from now on; of low ones every so many quanta, and then urgent ones may have to give way. (One
+ * of 64 of the fresh: of half of them each would need a stack before those that it starts have ended.) */
 static __attribute__((noinline)) void age(struct w_p *p)
 {
-    struct w_g *batch[1 + W_FRESH_SIZE / 64 + 1], *g;
-    uint32_t n = 0, most = 1 + w_fresh_len(&p->fresh) / 64;
+    struct batch b = {.n = 0};
+    uint32_t most = 1 + w_fresh_len(&p->fresh) / 64;
+    bool low = ++p->ages % LOW_TURN == 0;
     atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_AGE, memory_order_relaxed); /* relaxed: it carries nothing */
     if (p->slot_kind == W_HANDOFF)
         w_expose(p);
-    while (n < most && (g = w_fresh_steal(&p->fresh)) != NULL)
-        batch[n++] = g;
-    if ((g = w_globq_get(p, 1)) != NULL)
-        batch[n++] = g;
-    if (n > 0 && p->slot_kind == W_FRESH)
+    for (struct w_g *g; b.n < most && (g = w_fresh_steal(&p->fresh)) != NULL;)
+        collect(&b, g);
+    collect(&b, w_globq_take(W_LINE_RAN));
+    collect(&b, w_globq_take(W_LINE_FRESH));
+    collect(&b, w_globq_take(W_LINE_HEAVY));
+    collect(&b, low ? w_globq_take(W_LINE_LOW) : NULL);
+    if (b.n > 0 && p->slot_kind == W_FRESH)
         w_expose(p); /* S1: runq is about to fill */
-    for (uint32_t i = 0; i < n; i++)
-        put(p, batch[i]);
+    for (uint32_t i = 0; i < b.n; i++)
+        put(p, b.g[i]);
+    if (low)
+        owe(p);
     w_look_again(); /* nobody could see them in between */
 }
 
-/* Those that came back from blocking calls, or were preempted, wait in line here from now on. */
-static __attribute__((noinline)) void adopt(struct w_p *p)
+/* Somebody of high priority; unless this P owes a turn to the others. */
+static struct w_g *take_high(struct w_p *p)
 {
+    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
+        return NULL;
+    bool owes = p->owes && w_p_work(p) > 0;
+    p->owes = false;
+    p->high_picks += !owes;
+    if (!owes)
+        return w_globq_take(W_LINE_HIGH);
+    st_relaxed(&p->owed_until, w_now() + OWED); /* relaxed: who would preempt it may see it late */
+    return NULL;
+}
+
+/* Those who do not stay in the global queue: one to run now, or into the ring. */
+static __attribute__((noinline)) struct w_g *take_soon(struct w_p *p)
+{
+    struct w_g *g = take_high(p);
+    if (g != NULL || ld_relaxed(&w_sched.globq.lens[W_LINE_RAN]) == 0)
+        return g;
     if (p->slot_kind == W_FRESH)
         w_expose(p); /* S1: runq is about to fill */
     w_globq_adopt(p);
+    return NULL;
 }
 
 /* Timers, or descriptors that nobody has looked at for a while. */
@@ -381,12 +488,11 @@ static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, boo
 {
     struct w_g *g;
     bool due = false;
-    uint32_t tick = ld_relaxed(&p->tick);
     p->picks++;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
-    if (unlikely(ld_relaxed(&w_sched.returned) > 0)) /* relaxed: a hint; whoever goes to sleep looks again */
-        adopt(p);
+    if (unlikely(ld_relaxed(&w_sched.soon) > 0) && (g = take_soon(p)) != NULL) /* relaxed: a hint, looked at again */
+        goto slice;
     if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, holding, &due)) != NULL)
         goto slice;
     if (unlikely(due))
@@ -398,7 +504,7 @@ static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, boo
         return NULL;
     }
 slice:
-    st_relaxed(&p->tick, tick + 1); /* relaxed: the monitor only compares it with what it saw before */
+    w_begin_slice(p);
     return g;
 }
 
@@ -433,6 +539,61 @@ struct w_g *w_pick_here(struct w_p *p)
     return g != NULL ? g : w_globq_get(p, W_GLOBQ_SHARE);
 }
 
+/* One that begins a slice. */
+static struct w_g *take_from(struct w_p *p, enum w_line line)
+{
+    struct w_g *g = w_globq_take(line);
+    if (g != NULL)
+        w_begin_slice(p);
+    return g;
+}
+
+/* Whatever the level of its goroutine leaves to others. */
+static struct w_g *next_below(struct w_p *p, int level)
+{
+    struct w_g *n = w_pick_here(p);
+    if (n == NULL)
+        n = take_from(p, W_LINE_HEAVY);
+    return n == NULL && level == W_LOW ? take_from(p, W_LINE_LOW) : n;
+}
+
+/* Of high priority: others of that, unless this P owes a turn to the rest. */
+static __attribute__((noinline)) struct w_g *next_of_high(struct w_p *p)
+{
+    if (ld_relaxed(&p->attn) & W_ATTN_AGE)
+        age(p);
+    if (!p->owes || w_p_work(p) == 0)
+        return take_from(p, W_LINE_HIGH);
+    st_relaxed(&p->owed_until, w_now() + OWED); /* relaxed: as in take_high */
+    struct w_g *n = next_below(p, W_HIGH);
+    p->owes = false;
+    return n;
+}
+
+/* Two who yield to each other all the time are always light: now and then a heavy one runs before them. */
+static __attribute__((noinline)) struct w_g *next_slow(struct w_p *p, int level)
+{
+    struct w_g *n;
+    if (level == W_HIGH)
+        return next_of_high(p);
+    if (p->picks % FRESH_TURN == 0 && ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 &&
+        (n = take_from(p, W_LINE_HEAVY)) != NULL) {
+        p->picks++;
+        return n;
+    }
+    return next_below(p, level);
+}
+
+/* Who runs instead of g, which is ready as well; NULL: nobody has a better right. */
+static inline struct w_g *next(struct w_p *p, const struct w_g *g)
+{
+    int level = ld_relaxed(&g->level);
+    struct w_g *n = NULL;
+    if (likely(level == W_NORMAL && p->picks % FRESH_TURN != 0))
+        n = w_pick_here(p);
+    return likely(n != NULL) ? n : next_slow(p, level);
+}
+
 /* ---- switching -------------------------------------------------------------------------------------------------- */
 
 void w_check_canary(const struct w_g *g)
@@ -443,19 +604,37 @@ void w_check_canary(const struct w_g *g)
     w_fatal("a stack without a guard page was overrun: what lies below it may be damaged");
 }
 
+__attribute__((noinline)) void w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg)
+{
+    bool carries = w_carries_eh(m);
+    struct w_eh eh = carries ? w_swap_eh(m, (struct w_eh){0}) : (struct w_eh){0};
+    w_switch_told(m, n, after, arg, w_traced());
+    if (carries)
+        w_swap_eh(w_m(), eh);
+}
+
 /* Runs g from the M's own stack until something leaves to that again. */
 void w_run(struct w_m *m, struct w_g *g)
 {
+    bool shown = g->flags & W_G_SHOWN; /* it may have ended when we are back */
+    if (unlikely(shown))
+        w_comm_of_g(g);
+    if (w_traced())
+        w_trace_run(m, g);
     w_enter_g(m, g);
     W_SAN_LEAVE(m, g, g->stack_lo, w_stack_size(g->stack_class), false);
     w_switch(&m->sp, g->sp);
     w_landed(m);
+    if (unlikely(shown))
+        w_comm_of_m(m);
 }
 
 /* Leaves the running goroutine for good: the run is over. It is neither saved nor recycled. */
 void w_quit(struct w_m *m)
 {
     void *nowhere;
+    if (w_traced())
+        w_trace_switch(m, m->g, NULL);
     m->quit = true;
     m->after = NULL;
     m->g = NULL;
@@ -467,14 +646,17 @@ void w_quit(struct w_m *m)
 void w_after_yield(struct w_m *m, struct w_g *prev, void *arg)
 {
     (void)arg;
-    w_enqueue(m->p, prev, W_TURN);
+    enqueue(m->p, prev, W_TURN);
 }
 
 void w_after_global(struct w_m *m, struct w_g *prev, void *arg)
 {
+    bool urgent = ld_relaxed(&prev->level) == W_HIGH; /* from the moment that it is in the queue it may run, and end */
     (void)m, (void)arg;
     w_globq_put(prev, false);
     w_look_again();
+    if (unlikely(urgent))
+        w_make_way();
 }
 
 void weft_yield(void)
@@ -484,12 +666,33 @@ void weft_yield(void)
         sched_yield();
         return;
     }
-    struct w_g *n = w_pick_here(m->p);
+    struct w_g *n = next(m->p, m->g);
     if (n != NULL) {
         w_set_state(m->g, W_RUNNABLE);
         w_switch_from(m, n, w_after_yield, NULL);
     }
     w_leave();
+}
+
+/* It was asked to. Who must not be stopped now is asked again when it may (preempt.c). */
+static struct w_m *let_others_run(struct w_m *m)
+{
+    struct w_g *g = m->g, *n = NULL;
+    bool retire = ld_relaxed(&m->p->attn) & W_ATTN_RETIRE, by_signal = m->by_signal;
+    uint8_t request = ld_relaxed(&m->preempt);
+    m->by_signal = false;
+    if ((!retire && request == W_GO_ON) || g->flags & W_G_STEADY)
+        return m;
+    st_relaxed(&m->preempt, W_GO_ON);
+    if (!retire && (n = next(m->p, g)) == NULL)
+        return m; /* nobody else wants to run here */
+    if (request == W_HEAVY_NOW)
+        change_level(g, W_NORMAL, W_HEAVY);
+    w_count(by_signal ? &m->p->count.cut : &m->p->count.preempted);
+    w_probe_preempt(m, g);
+    w_set_state(g, W_PREEMPTED);
+    w_switch_from(m, n, w_after_global, NULL);
+    return w_m();
 }
 
 /* The gate is closed: somebody wants something of this M. Every runtime call of a goroutine passes here. */
@@ -508,14 +711,5 @@ struct w_m *w_enter_slow(struct w_m *m)
     w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
     if (ld_relaxed(&w_sched.stopping))
         w_quit(m);
-    bool retire = ld_relaxed(&m->p->attn) & W_ATTN_RETIRE;
-    if (!retire && !ld_relaxed(&m->preempt))
-        return m;
-    st_relaxed(&m->preempt, false);
-    struct w_g *n = NULL;
-    if (!retire && (n = w_pick_here(m->p)) == NULL)
-        return m; /* nobody else wants to run here */
-    w_set_state(m->g, W_PREEMPTED);
-    w_switch_from(m, n, w_after_global, NULL);
-    return w_m();
+    return let_others_run(m);
 }

@@ -25,6 +25,7 @@
  *   SC3  the last touch of a scope by an ending member, or by a canceller whose target it was not, is the opening of a lock
  */
 #include "scope.h"
+#include "peek.h"
 #include "waiter.h"
 #include <stdlib.h>
 #include <string.h>
@@ -198,9 +199,24 @@ static void member_main(void *arg)
     self->fn(self->arg);
 }
 
+/* For dumps, as the next: g is a copy, and what it tells of may be gone. */
 weft_fn *w_member_fn(const struct w_g *g)
 {
-    return g->flags & W_G_MEMBER ? ((struct w_member *)g->arg)->fn : g->fn;
+    struct w_member m;
+    return g->flags & W_G_MEMBER && w_peek(&m, (uintptr_t)g->arg, sizeof m) ? m.fn : g->fn;
+}
+
+/* Its scope is over, for so long, and it goes on; -1: it does not. */
+int64_t w_goes_on_since(const struct w_g *g)
+{
+    struct w_member m = {0};
+    struct w_scope s;
+    if (g->scope == NULL || !w_peek(&s, (uintptr_t)g->scope, sizeof s) || ld_relaxed(&s.err) == 0)
+        return -1;
+    if (g->flags & W_G_MEMBER && w_peek(&m, (uintptr_t)g->arg, sizeof m) && m.scope == g->scope && m.foreign)
+        return -1;
+    bool closing = ld_relaxed(&g->state) == W_WAITING && ld_relaxed(&g->reason) == W_REASON_SCOPE;
+    return closing ? -1 : s.over_at;
 }
 
 /* The error of a scope that is over, and then it is not in the list. */
@@ -286,6 +302,8 @@ void w_scope_left(struct w_g *g)
         w_fatal("goroutine %lu has ended without closing a scope that it opened", g->id);
     g->scope = NULL;
     g->shields = 0;
+    g->flags &= (uint16_t)~W_G_MEMBER;
+    w_compiler_barrier(); /* who looks at g in a handler (profile.c) does not ask a member that is gone */
     if (m != NULL)
         leave(m);
 }
@@ -494,14 +512,4 @@ void w_scope_discard(struct w_g *g)
         free_values(s);
     if (g->flags & W_G_MEMBER)
         free(g->arg);
-}
-
-/* Its scope is over, for so long, and it goes on; -1: it does not. Nothing may run meanwhile. */
-int64_t w_goes_on_since(const struct w_g *g)
-{
-    struct w_scope *s = g->scope;
-    if (s == NULL || (s == home(g) && ((struct w_member *)g->arg)->foreign) || w_scope_over(s) == 0)
-        return -1;
-    bool closing = ld_relaxed(&g->state) == W_WAITING && g->reason == W_REASON_SCOPE;
-    return closing ? -1 : s->over_at;
 }

@@ -11,8 +11,9 @@
  */
 
 #define FRAME 176
+#define SIGURG 23
 
-        .text
+        .section weft_text, "ax", %progbits
 
         .macro  frame_cfi
         .cfi_offset x29, -176
@@ -85,12 +86,15 @@ w_switch_to:
         .cfi_startproc
         .cfi_undefined x30
         nop                     /* unwinders look one byte before an address that was never called from */
+        .globl  w_entry, w_entry_end
+        .hidden w_entry, w_entry_end
         .type   w_entry, %function
 w_entry:
         mov     x29, xzr
         mov     x30, xzr
         bl      w_g_main
         brk     #0
+w_entry_end:
         .cfi_endproc
         .size   w_entry, .-w_entry
 
@@ -178,5 +182,27 @@ w_walk_from:
         ret
         .cfi_endproc
         .size   w_walk_from, .-w_walk_from
+
+/* void w_go_on_in_frame(char *at, fn, siginfo_t *info, void *context, void *back) */
+        .globl  w_go_on_in_frame
+        .hidden w_go_on_in_frame
+        .type   w_go_on_in_frame, %function
+        .p2align 4
+w_go_on_in_frame:
+        .cfi_startproc
+        mov     sp, x0
+        mov     x9, x1
+        mov     w0, #SIGURG
+        mov     x1, x2
+        mov     x2, x3
+        mov     x30, x4
+        br      x9
+        .cfi_endproc
+        .size   w_go_on_in_frame, .-w_go_on_in_frame
+
+/* What lies between w_switch_to and here is not unwound from (profile.c). */
+        .globl  w_switch_end
+        .hidden w_switch_end
+w_switch_end:
 
         .section .note.GNU-stack, "", %progbits

@@ -14,12 +14,13 @@
  */
 
 #define FRAME 64
+#define SIGURG 23
 #define RED_ZONE 128
 #define DEFAULT_MXCSR 0x1f80
 #define MXCSR_CONTROL 0xffc0
 #define DEFAULT_FPCW 0x037f
 
-        .text
+        .section weft_text, "ax", @progbits
 
 /* A context saved at this register, for unwinders. */
         .macro  saved_frame reg
@@ -114,11 +115,14 @@ w_switch_modes:
         .cfi_startproc
         .cfi_undefined rip
         nop                     /* unwinders look one byte before an address that was never called from */
+        .globl  w_entry, w_entry_end
+        .hidden w_entry, w_entry_end
         .type   w_entry, @function
 w_entry:
         xorl    %ebp, %ebp
         call    w_g_main
         ud2
+w_entry_end:
         .cfi_endproc
         .size   w_entry, .-w_entry
 
@@ -211,5 +215,27 @@ w_walk_from:
         ret
         .cfi_endproc
         .size   w_walk_from, .-w_walk_from
+
+/* void w_go_on_in_frame(char *at, fn, siginfo_t *info, void *context, void *back): `back` is the first word of the frame, which
+ * fn's return takes off as it would the return address of a call. */
+        .globl  w_go_on_in_frame
+        .hidden w_go_on_in_frame
+        .type   w_go_on_in_frame, @function
+        .p2align 4
+w_go_on_in_frame:
+        .cfi_startproc
+        movq    %rdi, %rsp
+        movq    %rsi, %rax
+        movl    $SIGURG, %edi
+        movq    %rdx, %rsi
+        movq    %rcx, %rdx
+        jmpq    *%rax
+        .cfi_endproc
+        .size   w_go_on_in_frame, .-w_go_on_in_frame
+
+/* What lies between w_switch_to and here is not unwound from (profile.c). */
+        .globl  w_switch_end
+        .hidden w_switch_end
+w_switch_end:
 
         .section .note.GNU-stack, "", @progbits

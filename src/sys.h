@@ -9,6 +9,7 @@
 #ifndef W_SYS_H
 #define W_SYS_H
 
+#include "watch.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -61,6 +62,29 @@ static inline long w_futex_wake(_Atomic uint32_t *word, int n)
     return W_RESULT(syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n, NULL, NULL, 0));
 }
 
+/* How the kernel schedules this thread; of fair ones `runtime` is the slice that they want, 0: as usual. */
+struct w_sched_attr {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+/* Valgrind's own threads take turns, and it misreads the call that changes it. */
+static inline long w_sched_getattr(struct w_sched_attr *attr)
+{
+    if (w_on_valgrind())
+        return -ENOSYS;
+    return W_RESULT(syscall(SYS_sched_getattr, 0, attr, sizeof *attr, 0));
+}
+
+static inline long w_sched_setattr(struct w_sched_attr *attr)
+{
+    attr->size = sizeof *attr;
+    return W_RESULT(syscall(SYS_sched_setattr, 0, attr, 0));
+}
+
 /* Gives the core away for at least ns. */
 static inline void w_nap(int64_t ns)
 {
@@ -75,6 +99,19 @@ static inline void *w_map(size_t size)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* Likewise, at a multiple of align, which size is a multiple of, or less. */
+static inline void *w_map_aligned(size_t size, size_t align)
+{
+    char *p = w_map(size + align);
+    if (p == NULL)
+        return NULL;
+    size_t before = -(uintptr_t)p & (align - 1);
+    if (before > 0)
+        munmap(p, before);
+    munmap(p + before + size, align - before);
+    return p + before;
+}
+
 static inline long w_madvise(void *addr, size_t size, int advice)
 {
     return W_RESULT(madvise(addr, size, advice));
@@ -85,6 +122,8 @@ static inline long w_madvise_vec(const struct iovec *iov, size_t n, int advice)
 {
     enum { PIDFD_SELF_PROCESS = -10001 };
 #ifdef SYS_process_madvise
+    if (w_on_valgrind()) /* which does not know the call, and says so each time */
+        return -ENOSYS;
     return W_RESULT(syscall(SYS_process_madvise, PIDFD_SELF_PROCESS, iov, n, advice, 0));
 #else
     (void)iov, (void)n, (void)advice;

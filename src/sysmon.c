@@ -7,7 +7,8 @@
  *   - asks a goroutine that has used up its quantum to let others run, and makes each P age once a quantum,
  *   - wakes a thread for a lone goroutine whose P does not get to it (sched.c, W4),
  *   - sees to timers (timer.c, T4) and descriptors (netpoll.c) that nobody else gets to,
- *   - gives memory back, joins threads that ended, retries threads that could not be made.
+ *   - gives memory back, joins threads that ended, retries threads that could not be made,
+ *   - prints a line now and then, if WEFT_DEBUG=schedtrace asks for it (stats_text.c).
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
  *   to BUSY       while a P is busy: its thread may block without a word,
@@ -20,8 +21,11 @@
 #include "sys_io.h"
 #include "timer.h"
 #include "weft_internal.h"
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
@@ -30,21 +34,40 @@ static const int64_t FOUND_LATELY = WEFT_SEC; /* where one has blocked so, other
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
 static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
+static const int64_t POLL = 200 * WEFT_USEC;       /* for descriptors, while no P switches */
+static const int64_t LIGHT = WEFT_MSEC;            /* whoever runs that long while others wait has had its share */
+static const int64_t RETRY = WEFT_MSEC;            /* who could not be stopped is tried again; for somebody urgent: */
+static const int64_t URGENT_RETRY = 100 * WEFT_USEC;
+static const int64_t MARGIN = 5 * WEFT_USEC, MAX_LEAD = 40 * WEFT_USEC; /* before a timer of somebody urgent */
+static const int64_t MAX_REST = 150 * WEFT_USEC;
 static const int64_t NO_THREAD_LIMIT = 10 * WEFT_SEC;
-enum { NO_DEFER = 256 };
+enum { NO_DEFER = 256, MOVING = 61 /* sched.c: FAIR_TURN */ };
 
 struct look {
-    int64_t now;
+    int64_t now;     /* when it began, or since then */
     bool watch;      /* something may need us very soon */
     bool busy;       /* a thread with a P runs, and may block without a word at any time */
     bool events;     /* timers, or descriptors that are waited for */
     bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
+    bool moving;     /* some P has switched so often since the last look that it sees to timers and descriptors */
+    int64_t again;   /* how long until somebody's time is up */
+    uint32_t urgent; /* of high priority, and no M was asked for them yet */
 };
 
 void w_monitor_wake(void)
 {
     add_relaxed(&w_sched.monitor_word, 1); /* relaxed: what it looks at is ordered by the locks and fences of its own */
     w_futex_wake(&w_sched.monitor_word, 1);
+}
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 static bool others_wait(struct w_p *p)
@@ -74,21 +97,63 @@ int64_t w_thread_cpu(pid_t tid)
     enum { OF_A_THREAD = 6 };
     struct timespec ts = {0};
     if (tid != 0)
-        clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts);
+        W_RESULT(clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts));
     return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
+}
+
+void w_thread_text(pid_t tid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/%s", (int)tid, file);
+    long fd = w_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
+    long n = fd >= 0 ? w_sys_read((int)fd, &(struct iovec){text, size - 1}, 1, -1) : 0;
+    if (fd >= 0)
+        w_sys_close((int)fd);
+    text[n > 0 ? n : 0] = '\0';
 }
 
 char w_thread_state(pid_t tid)
 {
-    char path[64], text[256];
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
-    long fd = w_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
-    long n = fd >= 0 ? w_sys_read((int)fd, &(struct iovec){text, sizeof text - 1}, 1, -1) : 0;
-    if (fd >= 0)
-        w_sys_close((int)fd);
-    text[n > 0 ? n : 0] = '\0';
+    char text[256];
+    w_thread_text(tid, "stat", text, sizeof text);
     const char *end = strrchr(text, ')'); /* of its name */
     return end != NULL && end[1] == ' ' ? end[2] : '?';
+}
+
+/* How often it has gone to sleep; -1: it is not known. */
+static long naps_of_thread(pid_t tid)
+{
+    static const char WORDS[] = "\nvoluntary_ctxt_switches:";
+    char text[4096];
+    w_thread_text(tid, "status", text, sizeof text);
+    const char *at = strstr(text, WORDS);
+    return at != NULL ? strtol(at + sizeof WORDS - 1, NULL, 10) : -1;
+}
+
+/* Has the thread done nothing but compute since p last switched? Then it will most likely go on, and a signal meets it in no call
+ * that would return early. On a crowded machine its clock does not tell: two looks at how often it has slept do, if it
+ * has run in between: else it is still in the same sleep, or woken from it and waits for a core inside the call. */
+static bool computes(struct w_p *p, struct w_m *m, int64_t now)
+{
+    pid_t tid = ld_relaxed(&m->tid);
+    int64_t passed = now - p->alone_at;
+    if (p->alone_m != m || passed < MIN_DELAY / 2)
+        return false;
+    if (w_thread_cpu(tid) - p->alone_cpu >= passed / 8 * 7)
+        return true;
+    long naps = p->alone_naps;
+    int64_t cpu = p->alone_naps_cpu;
+    p->alone_naps = naps_of_thread(tid);
+    p->alone_naps_cpu = w_thread_cpu(tid);
+    return naps >= 0 && naps == p->alone_naps && cpu < p->alone_naps_cpu;
+}
+
+static void begins_alone(struct w_p *p, struct w_m *m, int64_t cpu, int64_t now)
+{
+    p->alone_m = m;
+    p->alone_at = now;
+    p->alone_cpu = cpu;
+    p->alone_naps = -1;
 }
 
 /* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
@@ -97,27 +162,23 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
     l->busy |= wanted || switched || inside;
     if (switched || m == NULL || inside) {
-        p->still_m = NULL;
+        p->still_m = p->alone_m = NULL;
         return;
     }
     int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->still_cpu : -1;
     p->still_m = m;
     p->still_cpu = cpu;
+    if (p->alone_m != m)
+        begins_alone(p, m, cpu, l->now);
     l->busy |= cpu != before;
     if ((before >= 0 && cpu != before) || !wanted)
         return; /* it computes, or nobody minds */
-    l->watch = true;
+    l->watch |= before >= 0;
     char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
     if (state != 'R' && w_p_take(p, m)) { /* '?': no descriptor was left to ask with. Wrong, it does no harm */
         p->still_m = NULL;
         w_sched.found_at = l->now;
     }
-}
-
-static void ask_to_yield(struct w_m *m)
-{
-    st_relaxed(&m->preempt, true);
-    st_relaxed(&m->gate, NULL); /* relaxed: its next runtime call or the one after will see it */
 }
 
 /* Work that nobody gets to while a P is idle: a lone goroutine whose P has not moved since our last look; or shared
@@ -131,6 +192,100 @@ static void look_at_work(struct w_p *p, struct w_m *m, bool switched)
         return;
     if (stuck && m != NULL && w_rescue(p, m))
         st_relaxed(&p->no_defer, NO_DEFER);
+}
+
+static uint32_t in_line(enum w_line line)
+{
+    return ld_relaxed(&w_sched.globq.lens[line]);
+}
+
+/* Those of normal priority who have not used much: in p's queues, or for all. */
+static bool light_wait(struct w_p *p)
+{
+    return w_p_work(p) > 0 || in_line(W_LINE_RAN) > 0 || in_line(W_LINE_FRESH) > 0;
+}
+
+/* What the M of p is to be asked for now; *again: when to look, if for nothing yet. The one that runs has been at it for
+ * `alone`, with those that it handed over to for `slice`. */
+static enum w_request due(struct w_p *p, int64_t alone, int64_t slice, int64_t *again)
+{
+    int8_t level = ld_relaxed(&p->level);
+    int64_t quantum = w_sched.quantum, light = at_most(LIGHT, quantum);
+    bool others = light_wait(p), heavy = in_line(W_LINE_HEAVY) > 0;
+    *again = WEFT_NEVER;
+    if (level == W_LOW && (others || heavy))
+        return W_LET_RUN;
+    if (level < W_HIGH && others) {
+        if (alone >= light)
+            return W_HEAVY_NOW;
+        *again = light - alone;
+    }
+    if (others || heavy || in_line(W_LINE_HIGH) > 0 || in_line(W_LINE_LOW) > 0) {
+        if (slice >= quantum)
+            return W_HEAVY_NOW;
+        *again = at_most(*again, quantum - slice);
+    }
+    return W_GO_ON;
+}
+
+/* Is somebody of high priority to run there? As many Ms are asked as there are such. */
+static bool urgent_there(struct look *l, struct w_p *p, struct w_m *m)
+{
+    if (in_line(W_LINE_HIGH) == 0 || ld_relaxed(&p->level) == W_HIGH)
+        return false;
+    if (ld_relaxed(&m->preempt) != W_GO_ON)
+        return true; /* asked already, by us or by whoever made it ready */
+    if (l->urgent == 0)
+        return false;
+    l->urgent--;
+    return true;
+}
+
+/* Asks, and interrupts who is outside the runtime. One that does not hear is interrupted again: soon if it is urgent, for it may just
+ * have been where it cannot be stopped. */
+static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request request, bool urgent)
+{
+    int64_t retry = urgent ? URGENT_RETRY : RETRY, left = ld_relaxed(&p->asked_at) + retry - l->now;
+    if (left > MIN_DELAY / 2) {
+        l->again = at_most(l->again, left);
+        return;
+    }
+    bool sure = !ld_relaxed(&m->in_runtime) && (urgent || computes(p, m, l->now));
+    w_ask(m, request);
+    if (sure) {
+        st_relaxed(&p->asked_at, l->now);
+        w_interrupt(ld_relaxed(&m->tid));
+    }
+    l->again = at_most(l->again, sure ? retry : 2 * MIN_DELAY);
+}
+
+/* Lets others run there, if they have a better right. */
+static void look_at_slice(struct look *l, struct w_p *p)
+{
+    struct w_m *m = ld_acquire(&p->m); /* [PM-1] */
+    if (m == NULL || ld_relaxed(&p->blocked_by) != NULL)
+        return;
+    int64_t again, owed = ld_relaxed(&p->owed_until) - l->now;
+    bool urgent = urgent_there(l, p, m);
+    enum w_request request = due(p, l->now - p->switched_at, l->now - p->seen_at, &again);
+    if (urgent && request == W_GO_ON)
+        request = W_LET_RUN;
+    if (request == W_GO_ON || owed > 0)
+        l->again = at_most(l->again, request == W_GO_ON ? again : owed);
+    else
+        ask(l, p, m, request, urgent);
+}
+
+static void look_at_slices(struct look *l, uint32_t n)
+{
+    uint32_t asked = 0, urgent = in_line(W_LINE_HIGH);
+    for (uint32_t i = 0; i < n && urgent > 0; i++) {
+        struct w_m *m = ld_acquire(&w_sched.ps[i]->m); /* [PM-1] */
+        asked += m != NULL && ld_relaxed(&m->preempt) != W_GO_ON;
+    }
+    l->urgent = urgent > asked ? urgent - asked : 0;
+    for (uint32_t i = 0; i < n; i++)
+        look_at_slice(l, w_sched.ps[i]);
 }
 
 static void look_at_p(struct look *l, struct w_p *p)
@@ -148,16 +303,15 @@ static void look_at_p(struct look *l, struct w_p *p)
     }
     uint64_t switches = ld_relaxed(&p->count.switches);
     bool switched = switches != p->seen_switches;
+    l->moving |= m != NULL && switches - p->seen_switches >= MOVING;
     p->seen_switches = switches;
+    if (switched) {
+        p->switched_at = l->now;
+        st_relaxed(&p->asked_at, 0);
+    }
     look_at_work(p, m, switched);
     look_at_still(l, p, m, switched);
-    if (m == NULL)
-        return;
-    if (l->now - p->seen_at >= w_sched.quantum && w_sched.quantum != WEFT_NEVER && others_wait(p)) {
-        p->seen_at = l->now;
-        ask_to_yield(m);
-    }
-    if (l->now - p->aged_at >= (w_sched.quantum < MAX_DELAY ? w_sched.quantum : MAX_DELAY)) {
+    if (m != NULL && l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
         p->aged_at = l->now;
         if (others_wait(p))
             atomic_fetch_or_explicit(&p->attn, W_ATTN_AGE, memory_order_relaxed);
@@ -201,12 +355,28 @@ static void run_timers(int64_t now)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
+/* No P sees to the timer that is due next. If it is somebody's of high priority we wake up before it, by as much as we have lately
+ * overslept, and look at the clock until it is due: 30 us each time, where the wake-up of a thread would make it late by as much. */
+static void await_timer(struct look *l, int64_t next)
+{
+    int64_t left = next - l->now;
+    bool urgent = left > 0 && w_timer_is_urgent(next);
+    int64_t lead = urgent ? at_most(w_sched.oversleeps + MARGIN, MAX_LEAD) : 0;
+    if (urgent && left <= lead)
+        while (l->now < next)
+            l->now = w_now();
+    if (l->now < next)
+        l->again = at_most(l->again, at_least(next - l->now - lead, 0));
+}
+
 /* true: there are timers. An M that is woken here finds what is due, or becomes the keeper. */
 static bool look_at_timers(struct look *l)
 {
     int64_t next = w_next_event(), keeper = ld_relaxed(&w_sched.keeper_until);
     if (ld_relaxed(&w_sched.idle_p_count) == 0) {
-        if (next <= l->now - NEGLECTED)
+        if (!l->moving && next != WEFT_NEVER)
+            await_timer(l, next); /* nobody else will */
+        if (next <= l->now - (l->moving ? NEGLECTED : 0))
             run_timers(l->now);
     } else if (next <= l->now || next < keeper) {
         bool busy = next > l->now && ld_relaxed(&w_sched.idle_p_count) < ld_relaxed(&w_sched.procs);
@@ -223,7 +393,9 @@ static void look_at_descriptors(struct look *l)
         return;
     l->events = true;
     l->unattended = w_poll_unattended();
-    if (!w_poll_due(W_ATTENTIVE))
+    if (!l->moving)
+        l->again = at_most(l->again, POLL); /* nobody else will */
+    if (!w_poll_due(l->moving ? W_ATTENTIVE : POLL))
         return;
     w_poll();
     if (l->unattended && ld_relaxed(&w_sched.idle_p_count) > 0)
@@ -238,6 +410,8 @@ static void look_around(struct look *l)
     w_look_again();
     l->events = look_at_timers(l);
     look_at_descriptors(l);
+    if (w_sched.quantum != WEFT_NEVER)
+        look_at_slices(l, n); /* last: timers and descriptors may have made somebody ready */
     look_for_threads(l->now);
     w_ms_join();
 }
@@ -261,11 +435,6 @@ static void flush_idle_ps(void)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The longest that we may sleep now. Attention is withdrawn one look before it ends: who still relied on it is seen. */
 static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
@@ -275,7 +444,7 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
     if (l->busy && !idle)
-        return l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY;
+        return at_most(l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY, w_sched.quantum);
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
@@ -291,14 +460,39 @@ static int64_t doze(int64_t delay)
     return ld_relaxed(&w_sched.globq.len) > 0 ? MIN_DELAY : delay;
 }
 
-void w_monitor(void)
+/* The kernel lets a thread that wakes up go before one that computes only if it has slept for longer than it ran before; otherwise it
+ * waits for the next tick, up to 4 ms. So we rest for twice as long as this look took, if that is in proportion. */
+static int64_t rest(int64_t began)
+{
+    return at_most(2 * (w_now() - began), MAX_REST);
+}
+
+/* How late the kernel lets us go on: a moving mean, of what is not out of all proportion. */
+static void sleep_for(uint32_t word, int64_t ns)
+{
+    int64_t before = w_now();
+    if (w_futex_wait(&w_sched.monitor_word, word, ns) != -ETIMEDOUT)
+        return;
+    int64_t late = at_most(w_now() - before - ns, MAX_LEAD);
+    w_sched.oversleeps += (late - w_sched.oversleeps) / 8;
+}
+
+/* No longer than until the next line of WEFT_DEBUG=schedtrace is due. ns < 0: for ever. */
+static int64_t until_line(int64_t ns, int64_t left)
+{
+    return left == WEFT_NEVER || (ns >= 0 && ns < left) ? ns : at_least(left, WEFT_USEC);
+}
+
+static void monitor(void)
 {
     int64_t delay = MIN_DELAY, trimmed_at = w_now();
     bool memory_left = true;
     while (!ld_relaxed(&w_sched.stopping)) {
         uint32_t word = ld_relaxed(&w_sched.monitor_word);
-        struct look l = {.now = w_now()};
-        st_relaxed(&w_sched.coarse_now, l.now);
+        int64_t began = w_now();
+        struct look l = {.now = began, .again = WEFT_NEVER};
+        st_relaxed(&w_sched.coarse_now, began);
+        w_sigquit_serve();
         look_around(&l);
         if (l.now - trimmed_at >= TRIM_DELAY) {
             flush_idle_ps();
@@ -311,11 +505,31 @@ void w_monitor(void)
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!idle && delay > BUSY)
             delay = doze(delay);
+        int64_t ns = until_line(idle ? delay : at_least(rest(began), at_most(delay, l.again)), w_schedtrace(l.now));
         if (!ld_relaxed(&w_sched.stopping))
-            w_futex_wait(&w_sched.monitor_word, word, delay);
+            sleep_for(word, ns);
         st_relaxed(&w_sched.monitor_asleep, false);
         st_relaxed(&w_sched.drowsy, false);
         if (delay < 0)
             delay = MIN_DELAY, memory_left = true;
     }
+}
+
+/* The kernel lets a thread oversleep by 50 us unless it is told that this one is in a hurry; and one that wakes up beside threads that
+ * compute waits for the end of their time slices (3 ms), if its own is not shorter. */
+void w_monitor(void)
+{
+    struct w_sched_attr before, hurry;
+    bool known = w_sched_getattr(&before) == 0 && before.policy == SCHED_OTHER;
+    hurry = before;
+    hurry.runtime = W_HURRY;
+    w_sched.slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    if (known)
+        w_sched_setattr(&hurry);
+    monitor();
+    if (known)
+        w_sched_setattr(&before);
+    if (w_sched.slack > 0)
+        prctl(PR_SET_TIMERSLACK, w_sched.slack, 0, 0, 0);
 }

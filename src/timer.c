@@ -279,6 +279,26 @@ int64_t w_timers_next(void)
     return next;
 }
 
+static bool first_is_urgent(struct w_p *p, int64_t when)
+{
+    struct w_timers *ts = &p->timers;
+    w_timers_lock(p);
+    bool it = ts->len > 0 && ts->heap[0].when == when;
+    struct w_timer *t = it ? ts->slots[ts->heap[0].slot].timer : NULL;
+    bool urgent = it && t->fn == NULL && ld_relaxed(&t->node->wait->g->level) == W_HIGH;
+    w_timers_unlock(p);
+    return urgent;
+}
+
+bool w_timer_is_urgent(int64_t when)
+{
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++)
+        if (ld_relaxed(&w_sched.ps[i]->timers.next) == when && first_is_urgent(w_sched.ps[i], when))
+            return true;
+    return false;
+}
+
 int64_t w_next_event(void)
 {
     int64_t timer = w_timers_next(), doubt = w_poll_doubt_at();
@@ -329,7 +349,7 @@ static int sleep_g(struct w_g *g, int64_t ns)
     w_wait_init(&nap.wait, g, W_ONE);
     w_waiter_init(&nap.node, &nap.wait, NULL, 0);
     nap.timer = (struct w_timer){.when = time_after(w_now(), ns), .node = &nap.node};
-    w_wait_sleep(&nap.wait, after_sleep, &nap, W_REASON_SLEEP, NULL, &nap.timer);
+    w_wait_sleep(&nap.wait, after_sleep, &nap, W_REASON_SLEEP, &nap.timer, &nap.timer);
     r = w_wait_cut(&nap.wait);
     if (r != 0)
         w_timer_stop(&nap.timer);

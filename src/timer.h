@@ -46,4 +46,7 @@ int64_t w_timers_next(void);
 /* Likewise, or when w_poll has something to look at. */
 int64_t w_next_event(void);
 
+/* Does one that is due then, the first of its P, end the wait of somebody of high priority? */
+bool w_timer_is_urgent(int64_t when);
+
 #endif

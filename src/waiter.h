@@ -338,6 +338,15 @@ static inline struct w_g *w_call_begin(void)
     return likely(m != NULL) ? m->g : w_foreign_begin();
 }
 
+/* Likewise, but whatever is wanted of us is seen to only when we leave. NULL: its run has left it behind. */
+static inline struct w_g *w_call_begin_quietly(void)
+{
+    struct w_m *m = w_m();
+    if (unlikely(m == NULL))
+        return w_foreign_begin();
+    return w_enter_quietly(m) ? m->g : NULL;
+}
+
 static inline void w_call_end(const struct w_g *g)
 {
     if (likely(!(g->flags & W_G_FOREIGN)))

@@ -1,318 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The types that cross files: goroutine (G), OS thread (M), logical processor (P), and the scheduler's shared state.
- * No logic lives here. Who owns a G is told by its state:
- *
- *      IDLE ──spawn──> RUNNABLE ──────run──────> RUNNING ──exit──> DEAD ──(pool)──> IDLE
- *                        ^  ^                    │ │ │ │
- *                        │  └──────yield─────────┘ │ │ └─block_enter──> BLOCKED ──block_leave──> RUNNING
- *                        │                         │ └──preempted─────> PREEMPTED (in a queue, as RUNNABLE)
- *                        └──ready── WAITING <─park─┘
- *
- * A goroutine is off its stack, and may be resumed by any M, only once the context that came after it on its M has
- * landed (sched.c); hence nobody sees it in a queue or under an open lock before that.
- */
+/* The functions that cross files, by the file that has them, and the way into the runtime and out of it. types.h has the
+ * types. */
 #ifndef WEFT_INTERNAL_H
 #define WEFT_INTERNAL_H
 
-#include "atomic.h"
-#include "fatal.h"
-#include "fresh.h"
-#include "lock.h"
-#include "runq.h"
-#include "sanitize.h"
-#include "sys.h"
-#include "timers.h"
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <weft.h>
-
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-enum { W_CACHE_LINE = 64, W_PAGE = 4096, W_MAX_PROCS = 1024 };
-
-struct w_g;
-struct w_m;
-struct w_p;
-struct w_scope;
-struct w_member;
-struct w_bias;
-
-/* ---- G ---------------------------------------------------------------------------------------------------------- */
-
-enum w_state {
-    W_IDLE,      /* never started; owned by the pool, or by whoever is about to start it */
-    W_RUNNABLE,  /* owned by the queue that it is in; whoever takes it from there moves it on */
-    W_RUNNING,   /* owned by the M that runs it */
-    W_WAITING,   /* owned by what it waits for; whoever wakes it moves it on */
-    W_BLOCKED,   /* in a blocking region; owned by its M, which has no P or may lose it */
-    W_PREEMPTED, /* as RUNNABLE, but it did not ask for it */
-    W_DEAD,      /* ended; owned by the pool */
-};
-
-/* Why a goroutine waits; what a dump prints. */
-enum w_reason {
-    W_REASON_NONE,
-    W_REASON_WAIT_GROUP,
-    W_REASON_SEND,
-    W_REASON_RECV,
-    W_REASON_SELECT,
-    W_REASON_NIL,
-    W_REASON_SLEEP,
-    W_REASON_MUTEX,
-    W_REASON_READ_LOCK,
-    W_REASON_WRITE_LOCK,
-    W_REASON_COND,
-    W_REASON_ONCE,
-    W_REASON_SEMAPHORE,
-    W_REASON_SCOPE,
-    W_REASON_READ, /* of a descriptor, which waits_on is the number of; so it is with the next two */
-    W_REASON_WRITE,
-    W_REASON_FILE,
-    W_REASON_COUNT
-};
-
-enum w_flags {
-    W_G_PINNED = 1,    /* runs on g->pinned only */
-    W_G_MAIN = 2,      /* its return ends the run */
-    W_G_SPECIAL = 4,   /* has a name or a stack of another class: the slow way out */
-    W_G_CANARY = 8,    /* its stack has no guard page: the lowest word is checked at each switch */
-    W_G_BLOCKING = 16, /* g->blocks > 0 */
-    W_G_FOREIGN = 32,  /* stands for a thread that is no M (foreign.c); it never runs */
-    W_G_MEMBER = 64,   /* started in a scope: fn and arg are scope.c's */
-    W_G_SCOPED = 128,  /* g->scope or g->shields may be set: its end is told to scope.c */
-};
-
-/* Two cache lines: the first is what a start and a switch touch, the second what only dumps and slow ways need.
- * Memory of Gs is never unmapped while a runtime is up, so a stale pointer may be read, though it may be reused. */
-struct w_g {
-    void *sp;              /* saved stack pointer; owner of the state. NULL: no stack yet, bound at the first run */
-    struct w_g *link;      /* next in the global queue or a free list; guard: theirs */
-    _Atomic uint8_t state; /* enum w_state; written by its owner, read by dumps */
-    uint8_t reason;        /* enum w_reason; valid while WAITING */
-    uint8_t flags;         /* enum w_flags; owner of the state */
-    uint8_t stack_class;   /* of stack_lo; owner of the state */
-    int err;               /* errno while it is not running; owner of the state */
-    weft_fn *fn;           /* entry; constant while alive */
-    void *arg;             /* its argument; constant while alive */
-    char *stack_lo;        /* lowest usable byte, NULL: none bound; owner of the state */
-    uint64_t id;           /* constant while alive */
-    void *started_at;      /* return address of the call that started it; constant while alive */
-
-    _Alignas(W_CACHE_LINE) const char *name; /* malloc'ed or NULL; constant while alive */
-    struct w_m *pinned;                      /* the M that alone may run it; the goroutine itself */
-    const void *waits_on;                    /* the object, while WAITING */
-    int64_t since;                           /* when the present wait or blocking region began; owner of the state */
-    uint32_t pins;                           /* depth of weft_pin; the goroutine itself */
-    uint32_t blocks;                         /* depth of weft_block_enter; the goroutine itself */
-    uint16_t handoffs;       /* blocking regions that give the P away at once, and how many the next time (block.c); */
-    uint16_t next_handoffs;  /* the goroutine itself */
-    uint32_t shields;        /* depth of weft_shield; the goroutine itself */
-    struct w_scope *scope;   /* the innermost one that it runs in, or NULL; the goroutine itself */
-    _Atomic uint64_t ticket; /* of its present wait (waiter.h); atomic: whoever ends the wait swaps it */
-    W_SANITIZER_FIELDS
-};
-#ifndef W_SANITIZED
-_Static_assert(sizeof(struct w_g) == 2 * W_CACHE_LINE,
-               "a parked goroutine costs a page, 136 bytes of page table, and this");
-#endif
-
-/* ---- M ---------------------------------------------------------------------------------------------------------- */
-
-/* The C++ runtime's exceptions in flight, which are a goroutine's own as well. NULL: there is no C++ here. */
-struct w_eh {
-    void *caught;
-    unsigned int uncaught;
-};
-
-/* What is done to the goroutine that was left, once it is off its stack; runs in the context that came after it. */
-typedef void w_after(struct w_m *m, struct w_g *prev, void *arg);
-
-/* A closed gate: the M went into a blocking region by itself. Whoever closes gates tells it from his own NULL. */
-#define W_GATE_REGION ((struct w_p *)1)
-
-struct w_m {
-    /* Hot: each runtime call and each switch. Owner M, except where it says otherwise. */
-    _Alignas(W_CACHE_LINE) _Atomic(struct w_p *) gate; /* == p: the fast way in is open; NULL: look at what happened
-                                                          first. atomic: anybody may close it, only the M opens it */
-    _Atomic uint32_t in_runtime;                       /* 1 inside a runtime call; atomic: the monitor reads it */
-    bool spinning;                                     /* counted in w_sched.spinning */
-    bool quit;                                         /* it left its goroutine for good: the thread ends */
-    struct w_p *p;                                     /* the P that it holds; owner M */
-    struct w_g *g;                                     /* the goroutine that it runs, NULL on its own stack */
-    void *sp;                                          /* its own stack while a goroutine runs */
-    w_after *after;                                    /* what to do to prev on landing */
-    struct w_g *prev;
-    void *after_arg;
-
-    _Alignas(W_CACHE_LINE) int *errno_at; /* this thread's errno; constant */
-    struct w_eh *eh_at;                   /* this thread's exceptions in flight, or NULL; constant */
-    struct w_g *picked;              /* a goroutine taken from a queue that its own stack must deal with; owner M */
-    struct w_g *pinned_g;            /* the goroutine that is pinned here; owner M */
-    _Atomic(struct w_p *) blocked_p; /* in a blocking region: the P that it had; owner M, and the end of a run */
-    bool gave_away;                  /* in a blocking region: it gave its P away at once; owner M */
-    _Atomic bool preempt;            /* asked to let others run; atomic: monitor sets, M clears */
-    bool lost;      /* it blocked without a word, and its P was taken (block.c); w_sched.lock, then owner M */
-    bool abandoned; /* the run ended while it was blocked: touch nothing shared. w_sched.lock */
-
-    struct w_p *next_p;              /* handed over with a wake-up; w_sched.lock, then owner M */
-    bool next_spinning;              /* likewise: counted as spinning by the waker */
-    _Atomic uint32_t wake;           /* futex: 0 asleep or about to be, 1 woken */
-    struct w_m *link;                /* in the list of idle Ms; w_sched.lock */
-    bool idle;                       /* is in that list; w_sched.lock */
-    struct w_m *all_prev, *all_next; /* all Ms; w_sched.lock */
-    int64_t cpu_at_stop;             /* processor time when the run was stopped; w_sched.lock */
-    struct w_slab *keep;             /* abandoned: the slab that holds the stack it is on */
-    uint32_t id;                     /* constant */
-    _Atomic pid_t tid;               /* 0 until the thread has begun, then constant */
-    pthread_t thread;                /* constant */
-    void *alt_stack;                 /* for SIGSEGV; constant */
-    W_SANITIZER_FIELDS
-};
-
-/* ---- P ---------------------------------------------------------------------------------------------------------- */
-
-enum w_pstatus {
-    W_P_IDLE,    /* in the list of idle Ps; w_sched.lock */
-    W_P_RUNNING, /* held by the M in p->m, or on its way to one */
-    W_P_DEAD,    /* beyond the number of Ps */
-};
-
-/* How a goroutine became runnable, which decides its place among the others (sched.c). */
-enum w_kind {
-    W_HANDOFF, /* woken by the running one */
-    W_TURN,    /* it yielded, or was replaced as a hand-off: in turn */
-    W_FRESH,   /* never ran */
-};
-
-/* Requests to the holder of a P, noticed at its next scheduling decision. */
-enum w_attn {
-    W_ATTN_AGE = 1,    /* a slice has passed: let the old ones have their turn */
-    W_ATTN_RETIRE = 2, /* give up this P; it is beyond the number of Ps */
-};
-
-/* Plain counters of a P: written by its holder, read by anybody. */
-struct w_counters {
-    _Atomic uint64_t spawned, ended, switches, steals, stolen, parks, overflows;
-};
-
-enum { W_INSIDE = 8 };       /* a select over more channels than that takes the other locks in the ordinary way */
-enum { W_STACK_CACHE = 64 }; /* 64 hot stacks: 256 KiB, what a second-level cache keeps */
-
-struct w_p {
-    /* Owner line: the M that holds it. */
-    _Alignas(W_CACHE_LINE) _Atomic(struct w_g *) slot; /* runs next; holder, and the monitor through the gate */
-    _Atomic uint32_t attn;                             /* enum w_attn bits; atomic: anybody sets, holder clears */
-    _Atomic uint32_t tick;                             /* slices begun; atomic: monitor reads */
-    uint32_t picks;                                    /* goroutines picked, hand-offs too; holder */
-    struct w_g *free_gs;                               /* ended goroutines, newest first; holder */
-    uint32_t free_g_count;                             /* holder */
-    uint32_t stack_count;                              /* of stack[]; holder */
-    uint64_t id_next, id_end;                          /* numbers for new goroutines; holder */
-    uint64_t rng;                                      /* holder */
-    uint32_t id;                                       /* constant */
-    enum w_kind slot_kind;                             /* of slot; holder */
-    _Atomic uint32_t
-        no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
-
-    _Alignas(W_CACHE_LINE) struct w_counters count;
-    _Atomic(struct w_m *) m;          /* its holder; atomic: monitor reads */
-    _Atomic(struct w_m *) blocked_by; /* its holder is in a blocking region; whoever swaps it to NULL has the P */
-    enum w_pstatus status;            /* w_sched.lock */
-    struct w_p *link;                 /* in the list of idle Ps; w_sched.lock */
-
-    /* What the monitor remembers of its last look. Monitor. */
-    uint32_t seen_tick;
-    uint64_t seen_switches;
-    struct w_g *seen_slot;
-    int64_t seen_at; /* when seen_tick was first seen */
-    int64_t aged_at;
-    int64_t blocked_at; /* when blocked_seen was first seen */
-    struct w_m *blocked_seen;
-    struct w_m *still_m; /* it has not switched since the last look, while others waited */
-    int64_t still_cpu;   /* the processor time of its thread at the last look */
-
-    _Atomic(const struct w_bias *)
-        inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
-                                                        holder writes, whoever withdraws a bias reads */
-    uint32_t inside_count; /* holder */
-    int32_t linger_hope;   /* how often an M found something here just before it would have slept (sched.c); holder */
-    uint32_t linger_skips; /* holder */
-    uint32_t ring_batch; /* file calls that ended and were put here together, less those made since (uring.c); holder */
-    _Atomic uint32_t
-        io_waits; /* begun less ended here: of all Ps together, goroutines that wait for descriptors; holder */
-    struct w_timers timers; /* what is to happen at a time (timer.c) */
-
-    char *stack[W_STACK_CACHE]; /* free stacks of the default class, hottest last; holder */
-    struct w_runq runq;         /* woken and yielding ones, in turn */
-    struct w_fresh fresh;       /* started ones, newest first */
-};
-
-/* ---- the scheduler ---------------------------------------------------------------------------------------------- */
-
-struct w_glist {
-    struct w_g *head, *tail;
-};
-
-struct w_globq {
-    struct w_glist list[2]; /* [true]: those that never ran */
-    uint32_t turn;
-    _Atomic uint32_t len; /* atomic so that it may be peeked at without the lock */
-};
-
-struct w_sched {
-    struct w_lock lock;
-    struct w_globq globq;         /* lock */
-    struct w_p *idle_ps;          /* lock */
-    struct w_m *idle_ms;          /* lock */
-    struct w_m *all_ms;           /* lock */
-    struct w_m *ended_ms;         /* threads to join; lock */
-    uint32_t m_count;             /* Ms that have not ended; lock */
-    uint32_t idle_m_count;        /* lock */
-    struct w_m *poller;           /* the idle M that sleeps in the netpoller (m.c), or NULL; lock */
-    struct w_m *keeper;           /* the idle M that wakes up for the timers (m.c), or NULL; lock */
-    _Atomic int64_t keeper_until; /* when it does; WEFT_NEVER: there is none; written under lock */
-    uint32_t m_serial;            /* lock */
-    uint32_t busy_ps;             /* Ps that are neither idle nor dead; lock */
-    int32_t retaken;              /* goroutines in blocking regions whose P was taken; lock */
-    bool main_exited;             /* weft_exit in the main goroutine; lock */
-    int result;                   /* of weft_run; lock */
-    int64_t stopped_at;           /* when stopping was set; lock */
-
-    _Alignas(W_CACHE_LINE) _Atomic uint32_t procs; /* number of Ps wanted; atomic, written under lock */
-    _Atomic uint32_t p_count;                      /* length of ps[] ever used */
-    _Atomic uint32_t idle_p_count;                 /* atomic, written under lock */
-    _Atomic uint32_t spinning;                     /* Ms that look for work on behalf of all */
-    _Atomic uint32_t returned;                     /* in the global queue, those that ran before; written under lock */
-    _Atomic bool stopping;                         /* set once, under lock */
-    _Atomic bool attentive;                        /* the monitor looks at least every W_ATTENTIVE ns */
-    _Atomic bool timely;                           /* likewise, for the sake of timers (T4) */
-    bool hiding;                /* goroutines may wait in slots: the monitor could get them out; constant */
-    _Atomic bool m_wanted;      /* a thread could not be made: the monitor tries again */
-    _Atomic int64_t coarse_now; /* the monitor's last look at the clock */
-    _Atomic int64_t last_return,
-        return_gap;  /* from blocking regions without a P: the last, and how far apart (block.c) */
-    int64_t quantum; /* constant */
-    uint64_t seed;   /* constant */
-
-    _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
-    int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
-    int64_t found_at;            /* when a thread was last found blocked without a word; monitor */
-    _Atomic bool drowsy;         /* it sleeps long, though a P is taken: nobody waited at its last look */
-    _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
-    _Atomic uint32_t foreign;    /* calls of foreign threads under way */
-    _Atomic uint32_t run;        /* number of the run, odd while it is up; never the same again */
-    _Atomic uint64_t next_id;
-    _Atomic uint64_t foreign_spawned; /* goroutines started by other threads */
-    struct w_lock procs_lock;
-    struct w_p *ps[W_MAX_PROCS]; /* constant once set; [0, p_count) */
-};
-
-extern struct w_sched w_sched;
+#include "types.h"
 
 /* ---- switch_*.S (the switch itself is in switch.h) --------------------------------------------------------------- */
 
@@ -365,6 +57,9 @@ void w_gs_flush(struct w_p *p);                 /* a P's free ones go back to al
 void w_gs_each(void (*fn)(struct w_g *g, void *arg), void *arg);
 int w_g_start_member(struct w_p *p, struct w_scope *scope, weft_fn *fn, struct w_member *member, void *site);
 int w_g_start_main(weft_fn *fn, void *arg, size_t stack_size);
+
+/* One of the library's own, of high priority. It waits for descriptors alone, for with a timer it would keep a run alive. */
+int w_go_service(const char *name, weft_fn *fn, void *arg);
 const char *w_state_name(enum w_state s);
 const char *w_reason_name(enum w_reason r);
 
@@ -375,8 +70,8 @@ void w_stacks_free(void);
 int w_stack_class(size_t size); /* index, or -EINVAL */
 size_t w_stack_size(int class);
 size_t w_stack_guard_size(int class);
-int w_stacks_reserve(uint32_t more_gs); /* promise stacks of the default class for that many more goroutines */
-char *w_stack_get(int class);
+int w_stacks_reserve(uint32_t node, uint32_t more_gs); /* promise stacks of the default class for more goroutines */
+char *w_stack_get(int class, uint32_t node);
 void w_stack_put(int class, char *lo);
 bool w_stack_cache_refill(struct w_p *p);
 void w_stack_cache_flush(struct w_p *p, uint32_t keep);
@@ -386,6 +81,7 @@ struct w_slab *w_stack_keep(int class, char *lo); /* the slab of that stack outl
 void w_slab_release(struct w_slab *slab);
 int w_default_stack_class(void);
 bool w_stacks_unguarded(void);
+bool w_stacks_watched(void); /* some have no guard, or valgrind looks on: see to one before it is used */
 
 enum w_guard { W_GUARD_NONE, W_GUARD_PAGE };
 enum w_guard w_guard_install(char *const *at, size_t n, size_t size); /* all or nothing */
@@ -399,6 +95,8 @@ void w_m_stop_pinned(struct w_m *m, struct w_g *picked);
 void w_m_start_pinned(struct w_m *m, struct w_g *g);
 void w_m_acquire(struct w_m *m, struct w_p *p);
 void w_ms_join(void);
+void w_pin(struct w_m *m);
+void w_unpin(struct w_m *m);
 void w_m_wake(struct w_m *m);
 
 /* ---- p.c -------------------------------------------------------------------------------------------------------- */
@@ -407,7 +105,7 @@ int w_ps_init(uint32_t n);
 void w_ps_free(void);
 void w_p_idle_locked(struct w_p *p);
 bool w_ps_have_work(void);
-struct w_p *w_p_get_idle_locked(void);
+struct w_p *w_p_get_idle_locked(const struct w_p *near); /* NULL: anywhere */
 bool w_p_retire(struct w_m *m);
 
 /* ---- sched.c ---------------------------------------------------------------------------------------------------- */
@@ -415,6 +113,7 @@ bool w_p_retire(struct w_m *m);
 void w_quit(struct w_m *m) __attribute__((noreturn));
 void w_run(struct w_m *m, struct w_g *g);
 void w_check_canary(const struct w_g *g);
+void w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg); /* of park.h */
 struct w_g *w_pick(struct w_p *p);
 struct w_g *w_pick_own(struct w_p *p);
 struct w_g *w_pick_here(struct w_p *p);
@@ -440,16 +139,37 @@ void w_after_global(struct w_m *m, struct w_g *prev, void *arg);
 /* ---- find.c ----------------------------------------------------------------------------------------------------- */
 
 struct w_g *w_find(struct w_m *m);
+struct w_g *w_steal(struct w_p *p); /* one pass over the others */
 
 /* ---- globq.c ---------------------------------------------------------------------------------------------------- */
 
-void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n, bool fresh);
+void w_globq_put_locked(struct w_g *first, struct w_g *last, uint32_t n, enum w_line line);
+void w_globq_put_one_locked(struct w_g *g, bool fresh);
 void w_globq_put(struct w_g *g, bool fresh);
 void w_globq_put_many(struct w_g **gs, uint32_t n, bool fresh);
-enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 }; /* the most that a P takes at once */
-struct w_g *w_globq_get(struct w_p *p, uint32_t max);
-struct w_g *w_globq_get_locked(struct w_p *p, uint32_t max);
+enum { W_GLOBQ_SHARE = W_RUNQ_SIZE / 2 };             /* the most that a P takes at once */
+struct w_g *w_globq_get(struct w_p *p, uint32_t max); /* HIGH, RAN, FRESH */
+struct w_g *w_globq_get_any_locked(struct w_p *p);    /* whatever there is */
+struct w_g *w_globq_take(enum w_line line);
+void w_globq_move_locked(struct w_g *g, enum w_line from, enum w_line to);
 void w_globq_adopt(struct w_p *p);
+
+/* ---- preempt.c -------------------------------------------------------------------------------------------------- */
+
+int w_preempt_init(void);
+void w_preempt_done(void);
+void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or the one that it is in, sees to it */
+void w_interrupt(pid_t tid);                       /* by signal, if that thread runs: as if it made such a call */
+bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
+
+/* ---- priority.c ------------------------------------------------------------------------------------------------- */
+
+void w_make_way(void);                                /* somebody of high priority is ready: for it, if no P is free */
+void w_set_class(struct w_g *g, int priority);        /* of one that was never started */
+void w_set_service(struct w_g *g);                    /* likewise */
+void w_forget_class(struct w_g *g);                   /* it ends */
+bool w_lend(struct w_g *g, int8_t level, bool first); /* false: it has as much of its own */
+void w_repay(struct w_g *g);
 
 /* ---- block.c ---------------------------------------------------------------------------------------------------- */
 
@@ -461,6 +181,7 @@ void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebod
 /* ---- sysmon.c, run.c -------------------------------------------------------------------------------------------- */
 
 enum { W_ATTENTIVE = 1000000 };
+enum { W_HURRY = 100000 };      /* ns: the monitor's time slice, the least that the kernel takes */
 void *w_run_alloc(size_t size); /* memory that is given back when the run ends, if not before; NULL: none */
 void w_run_free(void *memory);
 void w_monitor(void);
@@ -468,8 +189,9 @@ void w_monitor_wake(void);
 void w_stop(int result);
 void w_stop_locked(int result);
 void w_check_dead_locked(void);
-int64_t w_thread_cpu(pid_t tid); /* processor time; 0 for tid 0 */
-char w_thread_state(pid_t tid);  /* as the kernel tells it: R runs or wants to, S and D sleep; '?': it does not */
+int64_t w_thread_cpu(pid_t tid);                                          /* processor time; 0 for tid 0 */
+void w_thread_text(pid_t tid, const char *file, char *text, size_t size); /* what /proc says of it; "": nothing */
+char w_thread_state(pid_t tid); /* as the kernel tells it: R runs or wants to, S and D sleep; '?': it does not */
 
 /* ---- foreign.c -------------------------------------------------------------------------------------------------- */
 
@@ -493,11 +215,37 @@ int w_wait_forever(struct w_g *g, enum w_reason reason);
 
 void w_net_init(void);
 
-/* ---- topology.c, config.c --------------------------------------------------------------------------------------- */
+/* ---- places.c (its types are in topology.h) ---------------------------------------------------------------------- */
+
+struct w_places;
+void w_places_init(void);
+int w_places_update(uint32_t n);
+void w_places_free(void);
+void w_places_idle_locked(const struct w_p *p, bool idle);
+struct w_p *w_nearest_idle_locked(const struct w_places *s, const struct w_p *p);
+void w_m_settle(struct w_m *m, const struct w_p *p);
+uint32_t w_p_node_slow(const struct w_places *s, const struct w_p *p);
+void w_memory_on(uint32_t node, void *at, size_t size);
+
+/* ---- quota.c, config.c ------------------------------------------------------------------------------------------ */
 
 int w_usable_cpus(const char *root); /* root: "" or a folder that stands in for / */
 int w_config_from_env(weft_config *c);
-bool w_debug_wants(const char *word); /* is it among those of WEFT_DEBUG? */
+int w_debug_from_env(struct w_debug *d);
+int w_env_number(const char *name, uint64_t max, uint64_t *out); /* left alone if the variable is not set */
+
+/* ---- comm.c ----------------------------------------------------------------------------------------------------- */
+
+void w_comm_mark(struct w_g *g); /* that has a name, and never ran */
+void w_comm_of_m(const struct w_m *m);
+void w_comm_of_g(const struct w_g *g);
+void w_comm_monitor(void (*monitor)(void)); /* calls it, under the name of the monitor */
+
+/* ---- web/server.c: the live picture ----------------------------------------------------------------------------- */
+
+int w_web_settle(void); /* -EINVAL: WEFT_HTTP makes no sense */
+void w_web_begin(void); /* with the run, if WEFT_HTTP says so */
+void w_web_end(void);   /* nothing runs any more */
 
 /* ---- overflow.c, unwind.c, dump.c ------------------------------------------------------------------------------- */
 
@@ -506,8 +254,21 @@ void w_overflow_done(void);
 void w_report_overflow(const struct w_g *g, const void *from_pc);
 void w_print_symbol(int fd, const void *pc);
 void w_print_backtrace(int fd, void *sp, const void *from_pc);
-void w_dump_all(int fd);
 void w_report_leaks(void);
+void w_report_deadlock(void);
+
+/* ---- profile.c -------------------------------------------------------------------------------------------------- */
+
+int w_profile_begin(void); /* of a run: what the environment asks for */
+void w_profile_end(void);
+void w_profile_attach(struct w_m *m); /* its own thread */
+void w_profile_detach_locked(struct w_m *m);
+
+/* ---- sigquit.c -------------------------------------------------------------------------------------------------- */
+
+void w_sigquit_init(void);
+void w_sigquit_done(void);
+void w_sigquit_serve(void); /* monitor: dumps and ends the process, if somebody has sent SIGQUIT */
 
 /* ---- small things ----------------------------------------------------------------------------------------------- */
 
@@ -517,9 +278,10 @@ static inline bool w_up(void)
     return ld_seq(&w_sched.run) % 2 == 1; /* [FT-1] */
 }
 
-static inline void w_count(_Atomic uint64_t *c)
+/* Whatever p runs next does not run on the slice of what ran before. */
+static inline void w_begin_slice(struct w_p *p)
 {
-    st_relaxed(c, ld_relaxed(c) + 1); /* relaxed, no lock: a counter has one writer */
+    st_relaxed(&p->tick, ld_relaxed(&p->tick) + 1); /* relaxed: the monitor only compares it with what it saw before */
 }
 
 static inline void w_set_state(struct w_g *g, enum w_state s)
@@ -540,9 +302,63 @@ static inline struct w_m *w_enter(void)
     return m;
 }
 
+/* Enters it from a goroutine without a look at what is wanted of the M, which may have no P. false: its run has left it behind, and it is
+ * outside still. From here on nobody abandons it, so its G is there. */
+static inline bool w_enter_quietly(struct w_m *m)
+{
+    bool abandoned = false;
+    st_relaxed(&m->in_runtime, 1); /* relaxed: as in w_enter */
+    w_compiler_barrier();
+    if (unlikely((uintptr_t)ld_relaxed(&m->gate) <= (uintptr_t)W_GATE_REGION)) {
+        w_lock(&w_sched.lock, W_RANK_SCHED);
+        abandoned = m->abandoned;
+        w_unlock(&w_sched.lock, W_RANK_SCHED);
+    }
+    if (unlikely(abandoned))
+        st_release(&m->in_runtime, 0); /* [GT-1] */
+    return !abandoned;
+}
+
+/* Leaves it, whatever is wanted of us: to be back soon, or to go where nobody is preempted. */
+static inline void w_step_out(struct w_m *m)
+{
+    st_release(&m->in_runtime, 0); /* [GT-1] what we did to our P, for the monitor */
+}
+
+/* Leaves it. Somebody may have asked for our P meanwhile, and what we run may not come back soon. */
 static inline void w_leave(void)
 {
-    st_release(&w_m()->in_runtime, 0); /* [GT-1] what we did to our P, for the monitor */
+    struct w_m *m = w_m();
+    if (unlikely(ld_relaxed(&m->gate) == NULL))
+        m = w_enter_slow(m);
+    w_step_out(m);
+}
+
+/* Around a call that may block and that the end of the run waits for, because others rely on its end; by any thread. 0, or -EPERM: no
+ * runtime is up. (block.c) */
+int w_stay_begin(void);
+void w_stay_end(void);
+
+/* Of a call that any thread may make and that does not park. 0, or -EPERM: no runtime is up. m: what w_exit_call wants. */
+static inline int w_enter_call(struct w_m **m)
+{
+    *m = w_enter();
+    return *m != NULL ? 0 : w_foreign_enter();
+}
+
+static inline void w_exit_call(const struct w_m *m)
+{
+    if (m != NULL)
+        w_leave();
+    else
+        w_foreign_leave();
+}
+
+/* The part of the pools that a P takes from. p NULL: a thread without one, or before there are any. */
+static inline uint32_t w_p_node(const struct w_p *p)
+{
+    struct w_places *s = ld_acquire(&w_sched.places); /* [TP-1] */
+    return likely(s == NULL) || p == NULL ? 0 : w_p_node_slow(s, p);
 }
 
 /* xorshift64*: good enough to spread thieves, 1 ns. */

@@ -65,7 +65,7 @@ static inline void free_all(weft_chan **chs, int n)
 /* On one P and without preemption, so that a goroutine goes on until it waits. */
 static inline int run_alone(weft_fn *fn, void *arg)
 {
-    return weft_run_with(&(weft_config){.procs = 1, .quantum = WEFT_NEVER}, fn, arg);
+    return run_with_own_quantum(&(weft_config){.procs = 1, .quantum = WEFT_NEVER}, fn, arg);
 }
 
 /* So many have said that they are about to wait: gives them time to. */

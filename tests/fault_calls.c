@@ -8,6 +8,7 @@
  */
 #include "fault_shim.h"
 #include "runs.h"
+#include "trees.h"
 #include "whitebox.h"
 #include <limits.h>
 #include <signal.h>
@@ -241,6 +242,21 @@ CASE(every_advice_and_protection_fails_from_some_point_on)
 CASE(everything_fails_from_some_point_on)
 {
     each_call_in_turn(FAULT_ALL, false);
+}
+
+/* Memory is mapped in other ways there, and one node may have what another one lacks. */
+CASE(calls_fail_on_a_machine_with_two_nodes)
+{
+    new_tree();
+    put_file("/devices/system/cpu/online", "0-1\n");
+    put_file("/devices/system/node/online", "0-1\n");
+    put_file("/devices/system/node/node0/cpulist", "0\n");
+    put_file("/devices/system/node/node1/cpulist", "1\n");
+    setenv("WEFT_SYSFS", root, 1);
+    each_call_in_turn(FAULT_MMAP, false);
+    each_call_in_turn(FAULT_MALLOC, true);
+    unsetenv("WEFT_SYSFS");
+    drop_tree();
 }
 
 /* ---- few threads ------------------------------------------------------------------------------------------------ */

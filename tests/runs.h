@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,31 @@
 static inline int run_on(int procs, weft_fn *fn, void *arg)
 {
     return weft_run_with(&(weft_config){.procs = procs}, fn, arg);
+}
+
+/* The environment's quantum is put aside, and back. */
+static inline char *without_quantum(void)
+{
+    const char *text = getenv("WEFT_QUANTUM");
+    char *former = text != NULL ? strdup(text) : NULL;
+    unsetenv("WEFT_QUANTUM");
+    return former;
+}
+
+static inline void with_quantum(char *former)
+{
+    if (former != NULL)
+        setenv("WEFT_QUANTUM", former, 1);
+    free(former);
+}
+
+/* As weft_run_with, for tests that rely on their quantum whatever the environment says. */
+static inline int run_with_own_quantum(const weft_config *c, weft_fn *fn, void *arg)
+{
+    char *former = without_quantum();
+    int r = weft_run_with(c, fn, arg);
+    with_quantum(former);
+    return r;
 }
 
 static inline int scaled(int n)

@@ -1,47 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How many processors the process may use, read from made-up trees of files that stand in for /. */
 #include "runs.h"
+#include "trees.h"
 #include "whitebox.h"
-#include <ftw.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-static char root[64];
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static void new_tree(void)
-{
-    strcpy(root, "/tmp/weft-test-XXXXXX");
-    CHECK(mkdtemp(root) != NULL);
-}
-
-static void drop_tree(void)
-{
-    nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* A file below root, with the folders that it needs. */
-static void put_file(const char *path, const char *content)
-{
-    char full[6000];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
-        *slash = '\0';
-        mkdir(full, 0755);
-    }
-    FILE *f = fopen(full, "we");
-    CHECK(f != NULL);
-    if (f != NULL) {
-        fputs(content, f);
-        fclose(f);
-    }
-}
 
 /* What the affinity mask allows: no quota gives more. */
 static int allowed(void)

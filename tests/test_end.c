@@ -197,9 +197,23 @@ static void in_plain_sleep_before_exit(void *arg)
     weft_exit();
 }
 
+/* Its own goroutine is gone by then. */
+static void in_plain_sleep_before_a_region(void *arg)
+{
+    (void)arg;
+    gone_in++;
+    usleep(FOREIGN_MS * 1000);
+    weft_preempt_off();
+    weft_preempt_on();
+    came_back++;
+    weft_yield();
+    ran_on++;
+}
+
 static void computing(void *arg)
 {
     (void)arg;
+    weft_preempt_off();
     gone_in++;
     for (int64_t end = weft_now() + FOREIGN_MS * WEFT_MSEC; weft_now() < end;)
         ;
@@ -332,7 +346,12 @@ CASE(a_run_leaves_behind_who_exits_after_a_foreign_call)
     foreign_outside_regions(in_plain_sleep_before_exit);
 }
 
-CASE(a_run_leaves_behind_who_only_computes)
+CASE(a_run_leaves_behind_who_then_asks_not_to_be_stopped)
+{
+    foreign_outside_regions(in_plain_sleep_before_a_region);
+}
+
+CASE(a_run_leaves_behind_who_only_computes_and_may_not_be_stopped)
 {
     foreign_outside_regions(computing);
 }

@@ -65,7 +65,7 @@ CASE(a_run_refuses_what_makes_no_sense)
 {
     CHECK_EQ(weft_run(NULL, NULL), -EINVAL);
     CHECK_EQ(weft_run_with(&(weft_config){.procs = -1}, nothing, NULL), -EINVAL);
-    CHECK_EQ(weft_run_with(&(weft_config){.quantum = -1}, nothing, NULL), -EINVAL);
+    CHECK_EQ(run_with_own_quantum(&(weft_config){.quantum = -1}, nothing, NULL), -EINVAL);
     CHECK_EQ(weft_run_with(&(weft_config){.stack_size = SIZE_MAX}, nothing, NULL), -EINVAL);
     CHECK_EQ(weft_run_with(&(weft_config){.stack_size = (size_t)1 << 60}, nothing, NULL), -EINVAL);
     CHECK_EQ(weft_run(nothing, NULL), 0);
@@ -89,10 +89,12 @@ CASE(the_number_of_processors_is_the_configured_one_or_what_the_process_may_use)
 
 static int from_env(const char *name, const char *value, weft_config *c)
 {
+    char *quantum = without_quantum();
     *c = (weft_config){.procs = 7, .stack_size = 77, .quantum = 777, .seed = 7777};
     setenv(name, value, 1);
     int r = w_config_from_env(c);
     unsetenv(name);
+    with_quantum(quantum);
     return r;
 }
 
@@ -222,7 +224,8 @@ CASE(the_same_seed_gives_the_same_order_on_one_processor)
     static struct order seen[RUNS];
     int best = 0;
     for (int i = 0; i < RUNS; i++) {
-        CHECK_EQ(weft_run_with(&(weft_config){.procs = 1, .seed = 42, .quantum = WEFT_NEVER}, note_all, NULL), 0);
+        CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = 1, .seed = 42, .quantum = WEFT_NEVER}, note_all, NULL),
+                 0);
         CHECK_EQ(order.at, 3 * noters());
         seen[i] = order;
     }

@@ -318,7 +318,7 @@ CASE(a_goroutine_that_makes_runtime_calls_lets_others_run_after_its_quantum)
     static const int64_t quanta[] = {0, 200 * WEFT_USEC, 50 * WEFT_MSEC};
     for (int i = 0; i < 3; i++) {
         _Atomic int flag = 0;
-        CHECK_EQ(weft_run_with(&(weft_config){.procs = 1, .quantum = quanta[i]}, call_until, &flag), 0);
+        CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = 1, .quantum = quanta[i]}, call_until, &flag), 0);
     }
 }
 
@@ -334,7 +334,7 @@ static void call_for_a_while(void *arg)
 CASE(with_a_quantum_of_never_nobody_is_preempted)
 {
     _Atomic int flag = 0;
-    CHECK_EQ(weft_run_with(&(weft_config){.procs = 1, .quantum = WEFT_NEVER}, call_for_a_while, &flag), 0);
+    CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = 1, .quantum = WEFT_NEVER}, call_for_a_while, &flag), 0);
 }
 
 /* Several that never yield share one processor: nobody gets far ahead. */

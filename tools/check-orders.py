@@ -147,7 +147,7 @@ def told_tags(story):
 
 
 def check_tree():
-    sources = [Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in sorted(ROOT.glob("src/*.[ch]"))]
+    sources = [Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in sorted([*ROOT.glob("src/*.[ch]"), *ROOT.glob("web/*.[ch]")])]
     story = ROOT / STORY
     reasons = Check(sources, story.read_text() if story.exists() else None).run()
     for name, line, _, text in reasons:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing for the given purposes: build, test, bench. With apt as root or through sudo; otherwise it
-# names the packages and stops.
+# Installs what is missing for the given purposes: build, test, bench, lab, docs, amalgamation, deb. With apt as root or through
+# sudo; otherwise it names the packages and stops.
 set -eu
 
 missing=""
@@ -29,6 +29,27 @@ for purpose in "$@"; do
         need make make
         need cmake cmake
         want_header liburing.h liburing-dev
+        want_header elfutils/libdwfl.h libdw-dev
+        want_header valgrind/memcheck.h valgrind
+        want_header sys/sdt.h systemtap-sdt-dev
+        want python3 python3
+        ;;
+    docs)
+        need python3 python3
+        need mandoc mandoc
+        need pandoc pandoc
+        ;;
+    amalgamation)
+        need python3 python3
+        ;;
+    deb)
+        need dpkg-buildpackage dpkg-dev
+        need dh debhelper
+        need fakeroot fakeroot
+        need cmake cmake
+        need python3 python3
+        need_file /usr/include/liburing.h liburing-dev
+        need lintian lintian
         ;;
     test)
         need python3 python3
@@ -38,11 +59,13 @@ for purpose in "$@"; do
         need clang-format clang-format
         need spin spin
         need gdb gdb
+        want valgrind valgrind
         need pkg-config pkg-config
         need qemu-aarch64 qemu-user
         need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
         need_file /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
         want wrk wrk
+        want chromium chromium
         want_header hiredis/hiredis.h libhiredis-dev
         want_header postgresql/libpq-fe.h libpq-dev
         want_header curl/curl.h libcurl4-openssl-dev
@@ -56,6 +79,12 @@ for purpose in "$@"; do
         need cargo cargo
         need wrk wrk
         want_header liburing.h liburing-dev
+        want_header elfutils/libdwfl.h libdw-dev
+        want g++ g++
+        want_header boost/fiber/all.hpp libboost-fiber-dev
+        ;;
+    lab)
+        need python3 python3
         ;;
     *)
         echo "setup: unknown purpose '$purpose'" >&2

@@ -5,14 +5,15 @@
     tools/test.py                       all of it: what `make test` does
     tools/test.py --only asan,format    some of it; --list names the parts
 
-Three phases: all variants are built, warnings being errors; then every test executable of every variant runs as a
-process of its own, a few at a time; then the checks, two at a time. An executable prints "ok CASE" or "FAIL CASE" a line and closes
+Two phases: all variants are built, warnings being errors; then every test executable of every variant runs as a process of its
+own, and the checks with them, a few at a time, what took longest the last time first. An executable prints "ok CASE" or "FAIL CASE" a line and closes
 with "N passed, M failed"; one that crashes, hangs or says something else than it did counts as a failure too. Only the
 output of failures is shown; all of it is in build/variants/NAME/logs. The last line here is "N passed, M failed".
 """
 import argparse
 import collections
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -27,16 +28,22 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VARIANTS_DIR = ROOT / "build" / "variants"
 
-# What each variant is and which families of tests run in it.
-Variant = collections.namedtuple("Variant", "name compilers options families limit env emulator", defaults=({}, ()))
+# What each variant is and which families of tests run in it. `of` names another one, whose executables it runs in an environment
+# of its own.
+Variant = collections.namedtuple("Variant", "name compilers options families limit env emulator of",
+                                 defaults=({}, (), None))
 ALL_BUT_MODEL = ("stress", "fault", "test")
 ALL = ALL_BUT_MODEL + ("model",)
 VARIANTS = (
     Variant("gcc-O2", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL, 180),
+    # What computes is stopped all the time.
+    Variant("quantum", ["gcc"], [], ALL_BUT_MODEL, 180, {"WEFT_QUANTUM": "200us"}, (), "gcc-O2"),
     # gcc's TSan dies above 8,128 live fibers.
     Variant("tsan", ["clang", "gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=thread"],
             ALL_BUT_MODEL, 400, {"TSAN_OPTIONS": "halt_on_error=1"}),
-    Variant("asan", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=address,undefined"],
+    # -O1 builds in half the time, and its backtraces are truer.
+    Variant("asan", ["gcc"], ["-DCMAKE_BUILD_TYPE=Sanitized", "-DCMAKE_C_FLAGS_SANITIZED=-O1 -g",
+                              "-DCMAKE_CXX_FLAGS_SANITIZED=-O1 -g", "-DWEFT_SANITIZE=address,undefined"],
             ALL_BUT_MODEL, 180, {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}),
     Variant("aarch64", ["aarch64-linux-gnu-gcc"],
             ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tools/aarch64.cmake"],
@@ -46,7 +53,7 @@ VARIANTS = (
     # Builds without a warning; what runs without optimisation is gcc-O0's, what runs with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], (), 180),
 )
-INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs, examples and posix checks look at
+INSTALLED = "gcc-O2"  # the variant that the symbol, install, typed, docs, examples, posix and bench checks look at
 
 CASE_LINE = re.compile(r"^(ok|FAIL|skip) (\S+)", re.M)
 CLOSING_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
@@ -102,7 +109,7 @@ def shortened(text):
 def missing(tally, name, what):
     """Where tools are missing a part is skipped; CI has all of them."""
     status = "FAIL" if os.environ.get("CI") == "true" else "skip"
-    print(f"{status} {name}: there is no {what} here (tools/setup.sh build test installs it)")
+    print(f"{status} {name}: there is no {what} here (tools/setup.sh build test docs deb installs it)")
     tally.add(f"{name}/tools", status)
 
 
@@ -188,7 +195,8 @@ class Build:
     def __init__(self, variant, jobs):
         self.variant = variant
         self.jobs = jobs
-        self.folder = VARIANTS_DIR / variant.name
+        self.folder = VARIANTS_DIR / (variant.of or variant.name)
+        self.logs = VARIANTS_DIR / variant.name / "logs"
         self.compiler = next(filter(shutil.which, variant.compilers), None)
         self.launcher = list(variant.emulator)
         self.env = dict(variant.env)
@@ -201,7 +209,7 @@ class Build:
 
     def build(self, tally):
         began = time.monotonic()
-        log = self.folder / "logs" / "build.log"
+        log = self.logs / "build.log"
         configure = ["cmake", "-S", ROOT, "-B", self.folder, f"-DCMAKE_C_COMPILER={self.compiler}", "-DWEFT_WERROR=ON"]
         code, output, _ = run(configure + self.variant.options, log)
         if code == 0:
@@ -233,7 +241,8 @@ class Build:
     def executables(self):
         """Those whose source is still there, the families in the order of the table."""
         for family in self.variant.families:
-            for source in sorted(ROOT.glob(f"tests/{family}_*.c")) + sorted(ROOT.glob(f"tests/posix/{family}_*.c")):
+            for source in sorted(path for pattern in ("tests/{}_*.c", "tests/{}_*.cpp", "tests/posix/{}_*.c")
+                                 for path in ROOT.glob(pattern.format(family))):
                 executable = self.folder / source.relative_to(ROOT).with_suffix("")
                 if source.parent.name == "posix" and self.variant.name == INSTALLED:
                     continue  # check_posix runs these
@@ -241,17 +250,20 @@ class Build:
                     yield executable
 
     def run_test(self, executable):
-        log = self.folder / "logs" / f"{executable.name}.log"
+        log = self.logs / f"{executable.name}.log"
         return run(self.launcher + [executable], log, self.variant.limit, self.env)
 
 
-def run_tests(tally, builds, jobs):
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        pending = {pool.submit(build.run_test, executable): f"{build.variant.name}/{executable.name}"
-                   for build in builds if build.built for executable in build.executables()}
-        for future in concurrent.futures.as_completed(pending):
-            code, output, seconds = future.result()
-            report(tally, pending[future], verdicts(code, output), seconds, output)
+def run_test(tally, name, build, executable):
+    code, output, seconds = build.run_test(executable)
+    report(tally, name, verdicts(code, output), seconds, output)
+
+
+def tests_of(tally, builds):
+    """What there is to run, by name; each with the seconds that it may take at the most."""
+    return {f"{build.variant.name}/{executable.name}":
+            (build.variant.limit, run_test, (tally, f"{build.variant.name}/{executable.name}", build, executable))
+            for build in builds if build.built for executable in build.executables()}
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -272,9 +284,14 @@ def check_orders(tally, _builds):
     run_script(tally, "orders", [sys.executable, checker])
 
 
+def check_simulate(tally, _builds):
+    """That the simulator of run queues loses no work, and that near victims are what Weft steals from."""
+    run_script(tally, "simulate", [sys.executable, ROOT / "tools" / "simulate.py", "--check"])
+
+
 def c_files():
     """Tracked, or new and not ignored."""
-    folders = ["src", "posix", "include", "tests", "bench", "examples", "lab"]
+    folders = ["src", "posix", "include", "tests", "bench", "examples", "lab", "web", "tools"]
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *folders], cwd=ROOT,
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     names = listed.stdout.split("\n") if listed.returncode == 0 else \
@@ -308,7 +325,7 @@ def check_symbols(tally, builds):
     _, exported, seconds = run(["nm", "-D", "--defined-only", folder / "libweft.so"], logs / "exports.log")
     _, archived, _ = run(["nm", "-g", "--defined-only", folder / "libweft.a"], logs / "archive.log")
     strangers = foreign_symbols(exported, ("weft_",))
-    polluting = foreign_symbols(archived, ("weft_", "w_"))
+    polluting = foreign_symbols(archived, ("weft_", "w_", "_.stapsdt.base"))  # the last marks static probes, hidden
     cases = [("soname", "Library soname: [libweft.so.1]" in dynamic),
              ("shared-exports-weft-only", " T weft_run\n" in exported and not strangers),
              ("static-defines-weft-and-w-only", " T weft_run\n" in archived and not polluting)]
@@ -344,8 +361,47 @@ def check_examples(tally, builds):
     run_script(tally, "examples", [sys.executable, ROOT / "tests" / "examples" / "run.py", builds[INSTALLED].folder])
 
 
+def check_demo(tally, builds):
+    run_script(tally, "demo", [sys.executable, ROOT / "tests" / "pack" / "demo.py", builds[INSTALLED].folder])
+
+
+def pack_check(name, *tools):
+    """tests/pack/NAME.sh, where the tools that it needs are there."""
+    def check(tally, _builds):
+        if lacking := [tool for tool in tools if not shutil.which(tool)]:
+            missing(tally, name, lacking[0])
+            return
+        run_script(tally, name, ["sh", ROOT / "tests" / "pack" / f"{name}.sh"])
+    return check
+
+
 def check_posix(tally, builds):
     run_script(tally, "posix", [sys.executable, ROOT / "tests" / "posix" / "run.py", builds[INSTALLED].folder])
+
+
+def check_gdb(tally, builds):
+    if not shutil.which("gdb"):
+        missing(tally, "gdb", "gdb")
+        return
+    run_script(tally, "gdb", [sys.executable, ROOT / "tests" / "gdb" / "run.py", builds[INSTALLED].folder])
+
+
+def check_trace(tally, builds):
+    """That others can open what the library writes."""
+    run_script(tally, "trace", [sys.executable, ROOT / "tests" / "trace" / "run.py", builds[INSTALLED].folder])
+
+
+def check_web(tally, builds):
+    """The live picture in a browser, and weft top."""
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        missing(tally, "web", "chromium")
+        return
+    run_script(tally, "web", [sys.executable, ROOT / "tests" / "web" / "run.py", builds[INSTALLED].folder], 300)
+
+
+def check_bench(tally, builds):
+    """That the benchmarks work, in their smallest size, and what is made of their figures."""
+    run_script(tally, "bench", [sys.executable, ROOT / "tests" / "bench" / "run.py", builds[INSTALLED].folder])
 
 
 # ---- fuzzing ---------------------------------------------------------------------------------------------------------
@@ -396,6 +452,12 @@ def fixed_layout():
     return ["setarch", "-R"] if works else []
 
 
+def check_lab(tally, builds):
+    """That each model of the lab works, and which of them end in a deadlock; with ASan too where that is built."""
+    folders = [builds[name].folder for name in (INSTALLED, "asan") if builds[name].built]
+    run_script(tally, "lab", [sys.executable, ROOT / "tools" / "lab.py", "--check", *folders])
+
+
 def check_soak(tally, builds):
     """A minute of the stress tests of input and output, a fresh seed each time; `make soak` runs them all for an hour."""
     soak = [sys.executable, ROOT / "tools" / "soak.py", "--build", builds[INSTALLED].folder, "--seconds", "60",
@@ -403,10 +465,17 @@ def check_soak(tally, builds):
     run_script(tally, "soak", soak)
 
 
-CHECKS = {"model": check_model, "orders": check_orders, "format": check_format, "symbols": check_symbols,
-          "install": check_install, "typed": check_typed, "docs": check_docs, "examples": check_examples,
-          "posix": check_posix, "fuzz": check_fuzz, "soak": check_soak}
-NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix", "soak")
+CHECKS = {"model": check_model, "orders": check_orders, "simulate": check_simulate, "format": check_format,
+          "symbols": check_symbols, "install": check_install, "typed": check_typed, "docs": check_docs,
+          "examples": check_examples, "posix": check_posix, "gdb": check_gdb, "trace": check_trace, "lab": check_lab,
+          "web": check_web, "bench": check_bench, "fuzz": check_fuzz, "soak": check_soak}
+NEED_BUILD = ("symbols", "install", "typed", "docs", "examples", "posix", "gdb", "trace", "lab", "web", "bench", "soak")
+
+# What is made of the library.
+CHECKS.update({"demo": check_demo, "man": pack_check("man", "mandoc", "pandoc"),
+               "amalgamation": pack_check("amalgamation", "clang", "aarch64-linux-gnu-gcc", "qemu-aarch64"),
+               "deb": pack_check("deb", "dpkg-buildpackage", "dh", "lintian", "pkg-config")})
+NEED_BUILD += ("demo",)
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------
@@ -427,8 +496,12 @@ def arguments():
 def build_variants(tally, parts, jobs):
     """Builds what was asked for and what the checks look at; returns all builds by name."""
     builds = {variant.name: Build(variant, jobs) for variant in VARIANTS}
+    borrowed = {builds[part].variant.of for part in parts if part in builds}
     for name, build in builds.items():
-        looked_at = name == INSTALLED and any(part in NEED_BUILD for part in parts)
+        looked_at = name in borrowed or (name == INSTALLED and any(part in NEED_BUILD for part in parts))
+        if build.variant.of is not None:
+            build.built = builds[build.variant.of].built  # which stands before it
+            continue
         if name not in parts and not looked_at:
             continue
         tool = build.missing_tool()
@@ -447,12 +520,28 @@ def run_check(tally, name, check, builds):
         check(tally, builds)
 
 
-def run_checks(tally, parts, builds):
-    """Two at a time: most of them wait."""
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(run_check, tally, name, check, builds) for name, check in CHECKS.items() if name in parts]
-        for check in running:
-            check.result()
+def checks_of(tally, parts, builds):
+    """As tests_of."""
+    return {name: (600, run_check, (tally, name, check, builds)) for name, check in CHECKS.items() if name in parts}
+
+
+def run_all(programs, jobs):
+    """Half as many again as there are cores: most of them wait most of the time. What took longest the last time, or may take
+    longest if it never ran, comes first, so that no core is left with nothing to do in the end."""
+    file = VARIANTS_DIR / "seconds.json"
+    seconds = json.loads(file.read_text()) if file.exists() else {}
+
+    def timed(name, fn, args):
+        began = time.monotonic()
+        fn(*args)
+        seconds[name] = time.monotonic() - began
+
+    order = sorted(programs, key=lambda name: -seconds.get(name, programs[name][0]))
+    with concurrent.futures.ThreadPoolExecutor(jobs + (jobs + 1) // 2) as pool:
+        for done in [pool.submit(timed, name, *programs[name][1:]) for name in order]:
+            done.result()
+    VARIANTS_DIR.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
 
 
 def main():
@@ -466,8 +555,8 @@ def main():
     began = time.monotonic()
     tally = Tally()
     builds = build_variants(tally, options.parts, options.jobs)
-    run_tests(tally, [build for name, build in builds.items() if name in options.parts], options.jobs)
-    run_checks(tally, options.parts, builds)
+    chosen = [build for name, build in builds.items() if name in options.parts]
+    run_all({**checks_of(tally, options.parts, builds), **tests_of(tally, chosen)}, options.jobs)
     print(f"\n{time.monotonic() - began:.0f} s")
     return tally.close()
 

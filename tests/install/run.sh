@@ -10,22 +10,7 @@ build=$(cd "$1" && pwd)
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
-passed=0
-failed=0
-
-check() { # name command...
-    name=$1
-    shift
-    (set -e; "$@") >"$tmp/log" 2>&1 # not as the condition itself, where set -e means nothing
-    if [ $? -eq 0 ]; then
-        passed=$((passed + 1))
-        echo "ok $name"
-    else
-        failed=$((failed + 1))
-        cat "$tmp/log"
-        echo "FAIL $name"
-    fi
-}
+. "$root/tests/check.sh"
 
 libdir() { # prefix
     dirname "$(find "$1" -name libweft.so.1)"
@@ -47,8 +32,8 @@ with_destdir() {
 }
 
 same_files() {
-    (cd cmake && find . | sort) >cmake.files
-    (cd make && find . | sort) >make.files
+    (cd cmake && find . | sed "s|$tmp/cmake|PREFIX|" | sort) >cmake.files # gdb's extension lies under the library's full path
+    (cd make && find . | sed "s|$tmp/make|PREFIX|" | sort) >make.files
     diff cmake.files make.files
 }
 
@@ -84,6 +69,18 @@ static_app() {
     project/app_static
 }
 
+# Without a shared libc nobody is stopped by a signal: it is said once, to whoever wants to know, and all works.
+static_libc() {
+    lib=$(libdir "$tmp/cmake")
+    cc -static -Wall -Wextra -o static_libc "$here/static.c" -I"$tmp/cmake/include" "$lib/libweft.a" -pthread
+    ./static_libc 2>said
+    test ! -s said
+    WEFT_DEBUG=leaks ./static_libc 2>said
+    cat said
+    test "$(grep -c 'no asynchronous preemption: libc' said)" -eq 1
+    test "$(wc -l <said)" -eq 1
+}
+
 check cmake_installs with_cmake
 check make_installs with_make
 check make_installs_below_destdir with_destdir
@@ -96,5 +93,5 @@ check find_package_finds_both_libraries find_package
 check find_package_shared_runs project/app_shared
 check find_package_posix_runs project/app_posix
 check find_package_static_runs static_app
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+check a_static_libc_turns_preemption_off static_libc
+finish

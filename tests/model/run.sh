@@ -229,6 +229,15 @@ take() {
     done
 }
 
+lend() {
+    holds -O0 two_goroutines -DROUNDS=3
+    holds -O0 three_goroutines -DNS=3
+
+    for variant in LENT_LOOKED_AT_FIRST OWNER_LOOKED_AT_FIRST WAITERS_LOOKED_AT_FIRST LENT_BEFORE_WAITING COUNTED_TWICE; do
+        caught $variant -DNS=3
+    done
+}
+
 # lane FUNCTION...: one after the other, in a folder of their own
 lane() {
     mkdir "$dir/$1" && cd "$dir/$1" || exit 1
@@ -238,7 +247,7 @@ lane() {
     done >"$dir/$1.lines"
 }
 
-(lane wake runs mutex take) &
+(lane wake runs mutex take lend) &
 lanes=$!
 (lane wait_ wg netpoll poller) &
 lanes="$lanes $!"

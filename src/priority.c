@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Priorities: who is urgent, who makes way, who is lent a priority.
+ *
+ * Goroutines of high and of low priority wait in the global queue alone, each kind in a list of its own (globq.c): so no P
+ * has an urgent one that another could run sooner, and no P runs a low one while there is anything else. When an urgent one
+ * becomes ready and no P is free, the P that runs the least urgent goroutine is asked for: its M, if that is ours, sees to it
+ * when this call ends; otherwise it is interrupted (preempt.c).
+ *
+ * Who holds a mutex that somebody more urgent waits for is lent that level (mutex.c finds out), and moved to the list where
+ * it then belongs, until it has given back all mutexes for which it was lent one. In a P's ring it stays where it is: those
+ * before it there are light.
+ */
+#include "weft_internal.h"
+
+static int8_t level_of(int priority)
+{
+    return priority == WEFT_HIGH ? W_HIGH : priority == WEFT_LOW ? W_LOW : W_NORMAL;
+}
+
+/* ---- making way -------------------------------------------------------------------------------------------------- */
+
+/* May what runs there be stopped for somebody urgent? One that was asked already makes way for another. */
+static bool can_be_asked(const struct w_p *p, struct w_m *m, int64_t now)
+{
+    return m != NULL && ld_relaxed(&p->blocked_by) == NULL && ld_relaxed(&m->preempt) == W_GO_ON &&
+           ld_relaxed(&p->owed_until) <= now;
+}
+
+/* The P that runs the least urgent goroutine, ours among equals; NULL: all are urgent, or have been asked. Under the lock no
+ * M that holds a P can end. */
+static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now)
+{
+    struct w_p *least = NULL;
+    int8_t level = W_HIGH;
+    uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
+    for (uint32_t i = 0; i < n; i++) {
+        struct w_p *p = w_sched.ps[i];
+        struct w_m *m = ld_acquire(&p->m); /* [PM-1] */
+        int8_t runs = ld_relaxed(&p->level);
+        if ((runs < level || (runs == level && m == self && runs != W_HIGH)) && can_be_asked(p, m, now)) {
+            least = p;
+            level = runs;
+        }
+    }
+    return least;
+}
+
+/* Asks its M; the thread to interrupt, or 0. */
+static pid_t ask_locked(struct w_p *p, const struct w_m *self, int64_t now)
+{
+    struct w_m *m = ld_relaxed(&p->m);
+    if (m == NULL)
+        return 0;
+    w_ask(m, W_LET_RUN);
+    if (m == self || ld_relaxed(&m->in_runtime))
+        return 0;
+    st_relaxed(&p->asked_at, now);
+    return ld_relaxed(&m->tid);
+}
+
+void w_make_way(void)
+{
+    const struct w_m *self = w_m();
+    if (w_sched.quantum == WEFT_NEVER || ld_relaxed(&w_sched.idle_p_count) > 0 || ld_relaxed(&w_sched.spinning) > 0)
+        return; /* relaxed: hints; the monitor looks again */
+    int64_t now = w_now();
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now);
+    pid_t tid = p != NULL ? ask_locked(p, self, now) : 0;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    w_interrupt(tid);
+}
+
+/* ---- a goroutine's own ------------------------------------------------------------------------------------------- */
+
+static void use_priorities(void)
+{
+    __atomic_store_n(&weft_owners_, 1, __ATOMIC_RELAXED); /* relaxed: a mutex whose owner is not known lends nothing */
+}
+
+void w_set_class(struct w_g *g, int priority)
+{
+    if (priority == WEFT_NORMAL)
+        return;
+    use_priorities();
+    g->priority = (int8_t)priority;
+    g->flags |= W_G_CLASSED;
+    st_relaxed(&g->level, level_of(priority)); /* relaxed: nobody knows it yet */
+}
+
+/* High, but it takes no mutex of the program's: these need not know their owners for its sake. */
+void w_set_service(struct w_g *g)
+{
+    g->priority = WEFT_HIGH;
+    g->flags |= W_G_CLASSED | W_G_SERVICE;
+    st_relaxed(&g->level, W_HIGH); /* relaxed: nobody knows it yet */
+}
+
+/* What it was lent ends with it: the next one to use the G begins with its own level. */
+void w_forget_class(struct w_g *g)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    g->priority = WEFT_NORMAL;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+/* Under the lock; if g is the one that runs here, its P is told. */
+static void set_level_locked(struct w_g *g, int8_t level)
+{
+    struct w_m *m = w_m();
+    st_relaxed(&g->level, level); /* relaxed: who puts it into a list holds the lock too */
+    if (m != NULL && m->g == g && m->p != NULL)
+        st_relaxed(&m->p->level, level);
+}
+
+int weft_set_priority(int priority)
+{
+    if (priority < WEFT_LOW || priority > WEFT_HIGH)
+        return -EINVAL;
+    struct w_m *m = w_enter();
+    if (m == NULL)
+        return -EPERM;
+    struct w_g *g = m->g;
+    use_priorities();
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    int8_t level = level_of(priority),
+           lent = ld_relaxed(&g->level) > level_of(g->priority) ? ld_relaxed(&g->level) : level;
+    g->priority = (int8_t)priority;
+    g->flags |= W_G_CLASSED;
+    set_level_locked(g, lent > level ? lent : level);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    if (priority != WEFT_HIGH)
+        w_ask(m, W_LET_RUN); /* somebody may have a better right now */
+    w_leave();
+    return 0;
+}
+
+int weft_get_priority(void)
+{
+    struct w_m *m = w_enter();
+    if (m == NULL)
+        return WEFT_NORMAL;
+    int priority = m->g->priority;
+    w_leave();
+    return priority;
+}
+
+/* ---- lending ----------------------------------------------------------------------------------------------------- */
+
+/* To where its new level puts it, if it waits in the global queue. */
+static void move_locked(struct w_g *g, int8_t from, int8_t to)
+{
+    if (from == W_LOW || from == W_HEAVY) /* normal ones do not stay there, high ones have no better place */
+        w_globq_move_locked(g, from == W_LOW ? W_LINE_LOW : W_LINE_HEAVY, to == W_HIGH ? W_LINE_HIGH : W_LINE_RAN);
+}
+
+/* first: for that mutex, nobody has lent it anything yet. It counts even if it has as much already: it may give that back before. */
+bool w_lend(struct w_g *g, int8_t level, bool first)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    int8_t now = ld_relaxed(&g->level), own = level_of(g->priority);
+    bool lends = level > own && g->loans < UINT8_MAX;
+    if (now <= own)
+        g->loans = 0; /* of another goroutine, that used the G before */
+    if (lends)
+        g->loans = (uint8_t)(g->loans + first);
+    if (level > now && (lends || level <= own)) {
+        set_level_locked(g, level);
+        move_locked(g, now, level);
+    }
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+    return lends;
+}
+
+/* The mutex for which it was lent something is given back. */
+void w_repay(struct w_g *g)
+{
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    int8_t own = level_of(g->priority);
+    if (ld_relaxed(&g->level) > own && g->loans > 0 && --g->loans == 0)
+        set_level_locked(g, own);
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* Whoever holds a mutex that somebody more urgent waits for has that priority meanwhile. */
+#include "check.h"
+#include "runs.h"
+#include "whitebox.h"
+
+enum { ROUNDS = 300 * 1000 * 1000 };
+
+static volatile bool over;
+static _Atomic int hogs_ended;
+
+/* Computes without a call for half a second or more, or until it is told to stop. */
+static void hog(void *arg)
+{
+    (void)arg;
+    for (volatile long n = 0; n < ROUNDS && !over; n = n + 1)
+        ;
+    hogs_ended++;
+}
+
+static void start_hogs(void)
+{
+    over = false;
+    hogs_ended = 0;
+    for (uint32_t i = 0; i < 2 * ld_relaxed(&w_sched.procs); i++)
+        CHECK_EQ(weft_go(hog, NULL), 0);
+}
+
+/* A tenth of what a hog does. */
+static void work(void)
+{
+    for (volatile long n = 0; n < ROUNDS / 10; n = n + 1)
+        ;
+}
+
+struct chain {
+    weft_mutex mu[3];
+    weft_wg ready, done;
+    int length;   /* owners, each of which waits for the next one's mutex */
+    int too_late; /* hogs that had ended when the urgent one got the first mutex */
+};
+
+struct link {
+    struct chain *c;
+    int i;
+};
+
+/* Holds its mutex while it computes, or waits for that of the next. */
+static void holder(void *arg)
+{
+    struct link *l = arg;
+    struct chain *c = l->c;
+    CHECK_EQ(weft_lock(&c->mu[l->i]), 0);
+    weft_wg_done(&c->ready);
+    if (l->i + 1 < c->length) {
+        weft_yield();
+        CHECK_EQ(weft_lock(&c->mu[l->i + 1]), 0);
+        weft_unlock(&c->mu[l->i + 1]);
+    } else {
+        work();
+    }
+    weft_unlock(&c->mu[l->i]);
+    CHECK_EQ(weft_get_priority(), WEFT_LOW);
+    weft_wg_done(&c->done);
+}
+
+static void urgent(void *arg)
+{
+    struct chain *c = arg;
+    CHECK_EQ(weft_lock(&c->mu[0]), 0);
+    c->too_late = hogs_ended;
+    weft_unlock(&c->mu[0]);
+    over = true;
+    weft_wg_done(&c->done);
+}
+
+/* The last first: each finds the mutex that it waits for taken. */
+static void start_holders(struct chain *c, struct link *links)
+{
+    for (int i = c->length - 1; i >= 0; i--) {
+        links[i] = (struct link){c, i};
+        weft_wg_add(&c->ready, 1);
+        weft_wg_add(&c->done, 1);
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, holder, &links[i]), 0);
+        CHECK_EQ(weft_wg_wait(&c->ready), 0);
+    }
+}
+
+/* More hogs than Ps: a low one gets a turn every eighth quantum, and would need dozens of them. */
+static void lend_main(void *arg)
+{
+    struct chain c = {.length = *(int *)arg};
+    struct link links[3];
+    start_holders(&c, links);
+    start_hogs();
+    weft_wg_add(&c.done, 1);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, urgent, &c), 0);
+    CHECK_EQ(weft_wg_wait(&c.done), 0);
+    CHECK_EQ(c.too_late, 0);
+}
+
+CASE(a_low_holder_runs_for_a_high_waiter_beside_hogs)
+{
+    int one = 1;
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, lend_main, &one), 0);
+}
+
+CASE(what_is_lent_goes_on_along_a_chain_of_holders)
+{
+    int three = 3;
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, lend_main, &three), 0);
+}
+
+/* ---- two mutexes, and one that is taken again and again ---------------------------------------------------------- */
+
+struct pair {
+    weft_mutex a, b;
+    weft_wg ready, done;
+    _Atomic int waiting;
+    int too_late;
+};
+
+static void holder_of_both(void *arg)
+{
+    struct pair *s = arg;
+    CHECK_EQ(weft_lock(&s->a), 0);
+    CHECK_EQ(weft_lock(&s->b), 0);
+    weft_wg_done(&s->ready);
+    while (s->waiting < 2) /* it is lent for both before it gives back the first */
+        ;
+    work();
+    weft_unlock(&s->a);
+    work();
+    weft_unlock(&s->b);
+    weft_wg_done(&s->done);
+}
+
+static void waiter_for_a(void *arg)
+{
+    struct pair *s = arg;
+    s->waiting++;
+    CHECK_EQ(weft_lock(&s->a), 0);
+    weft_unlock(&s->a);
+    weft_wg_done(&s->done);
+}
+
+static void waiter_for_b(void *arg)
+{
+    struct pair *s = arg;
+    s->waiting++;
+    CHECK_EQ(weft_lock(&s->b), 0);
+    s->too_late = hogs_ended;
+    over = true;
+    weft_unlock(&s->b);
+    weft_wg_done(&s->done);
+}
+
+static void both_main(void *arg)
+{
+    struct pair s = {.too_late = 0};
+    (void)arg;
+    weft_wg_add(&s.ready, 1);
+    weft_wg_add(&s.done, 3);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, holder_of_both, &s), 0);
+    CHECK_EQ(weft_wg_wait(&s.ready), 0);
+    start_hogs();
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, waiter_for_a, &s), 0);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, waiter_for_b, &s), 0);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+    CHECK_EQ(s.too_late, 0);
+}
+
+CASE(what_is_lent_for_one_mutex_stays_when_another_is_given_back)
+{
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, both_main, NULL), 0);
+}
+
+static void lock_often(void *arg)
+{
+    struct pair *s = arg;
+    while (!over) {
+        CHECK_EQ(weft_lock(&s->a), 0);
+        for (volatile int i = 0; i < 100000; i = i + 1)
+            ;
+        weft_unlock(&s->a);
+    }
+    weft_wg_done(&s->done);
+}
+
+static void lock_now_and_then(void *arg)
+{
+    struct pair *s = arg;
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(weft_lock(&s->a), 0);
+        weft_unlock(&s->a);
+        weft_sleep(WEFT_MSEC);
+    }
+    s->too_late = hogs_ended;
+    over = true;
+    weft_wg_done(&s->done);
+}
+
+static void often_main(void *arg)
+{
+    struct pair s = {.too_late = 0};
+    (void)arg;
+    weft_wg_add(&s.done, 2);
+    start_hogs();
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, lock_often, &s), 0);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, lock_now_and_then, &s), 0);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+    CHECK_EQ(s.too_late, 0);
+}
+
+/* A low holder is asked to let others run all the time: that it holds the lock is known before it does. */
+CASE(who_holds_a_lock_is_known_before_others_run)
+{
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, often_main, NULL), 0);
+}

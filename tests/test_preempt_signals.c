@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Preemption and signals: calls that wait do not return early because of it, and SIGURG is the program's as well. */
+#include "preempts.h"
+#include <poll.h>
+#include <sys/select.h>
+
+static void hog(void *arg)
+{
+    (void)arg;
+    while (!over)
+        ;
+}
+
+static void hogs_start(int n)
+{
+    for (int i = 0; i < n; i++)
+        CHECK_EQ(weft_go(hog, NULL), 0);
+}
+
+/* ---- calls that wait ---------------------------------------------------------------------------------------------- */
+
+static _Atomic int waits;
+
+static void wait_plainly(void *arg)
+{
+    for (int i = (int)(intptr_t)arg; !over; i++, waits++) {
+        struct timespec ts = {.tv_nsec = 300000 + i % 5 * 400000};
+        if (i % 4 == 0)
+            CHECK_EQ(nanosleep(&ts, NULL), 0);
+        else if (i % 4 == 1)
+            CHECK_EQ(poll(NULL, 0, 1 + i % 3), 0);
+        else if (i % 4 == 2)
+            CHECK_EQ(usleep(500), 0);
+        else
+            CHECK_EQ(pselect(0, NULL, NULL, NULL, &ts, NULL), 0);
+    }
+}
+
+static void waits_main(void *arg)
+{
+    (void)arg;
+    over = false;
+    waits = 0;
+    hogs_start(2 * weft_procs(0));
+    for (intptr_t i = 0; i < 8; i++)
+        CHECK_EQ(weft_go(wait_plainly, (void *)i), 0);
+    CHECK(reaches(&waits, scaled(150), 60));
+    for (int64_t end = weft_now() + 60 * WEFT_SEC; stops() < 10 && weft_now() < end;)
+        weft_yield();
+    CHECK(stops() >= 10);
+    end_all();
+}
+
+CASE(calls_that_wait_are_not_interrupted)
+{
+    if (never_stopped())
+        return;
+    EACH_PROCS(p)
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = p, .quantum = 200 * WEFT_USEC}, waits_main, NULL), 0);
+}
+
+static int ends[2];
+
+static void use_runtime(void *arg)
+{
+    weft_chan *ch = weft_chan_new(sizeof(int), 1);
+    int v = 0;
+    for (int i = 0; i < scaled(100); i++) {
+        char c = 'x';
+        CHECK_EQ(weft_sleep(50 * WEFT_USEC), 0);
+        CHECK_EQ(weft_write(ends[1], &c, 1), 1);
+        CHECK_EQ(weft_read(ends[0], &c, 1), 1);
+        CHECK_EQ(weft_send(ch, &v), 0);
+        CHECK_EQ(weft_recv(ch, &v), 0);
+        for (volatile int n = 0; n < 1000; n++)
+            ;
+    }
+    weft_chan_free(ch);
+    weft_wg_done(arg);
+}
+
+static void runtime_main(void *arg)
+{
+    weft_wg wg = {0};
+    (void)arg;
+    over = false;
+    CHECK_EQ(pipe(ends), 0);
+    hogs_start(weft_procs(0));
+    pest_start();
+    weft_wg_add(&wg, 8);
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(weft_go(use_runtime, &wg), 0);
+    CHECK_EQ(weft_wg_wait(&wg), 0);
+    pest_stop();
+    end_all();
+    close(ends[0]);
+    close(ends[1]);
+}
+
+CASE(calls_of_the_runtime_never_tell_of_an_interruption)
+{
+    if (never_stopped())
+        return;
+    EACH_PROCS(p) CHECK_EQ(run_on(p, runtime_main, NULL), 0);
+}
+
+/* ---- SIGURG ------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    _Atomic int raised, killed, queued, strange;
+    _Atomic int second; /* by the second handler */
+} got;
+
+static void sort_out(const siginfo_t *info)
+{
+    if (info->si_pid != getpid())
+        got.strange++;
+    else if (info->si_code == SI_TKILL)
+        got.raised++;
+    else if (info->si_code == SI_USER)
+        got.killed++;
+    else if (info->si_code == SI_QUEUE && info->si_value.sival_int == 4711)
+        got.queued++;
+    else
+        got.strange++;
+}
+
+static void on_urgent(int sig, siginfo_t *info, void *context)
+{
+    CHECK(sig == SIGURG && context != NULL);
+    sort_out(info);
+}
+
+static void on_urgent_too(int sig, siginfo_t *info, void *context)
+{
+    got.second++;
+    on_urgent(sig, info, context);
+}
+
+/* Calls the one that it has replaced, as handlers should: that is Weft's, which calls this one. */
+static struct sigaction replaced;
+
+static void on_urgent_and_before(int sig, siginfo_t *info, void *context)
+{
+    on_urgent_too(sig, info, context);
+    if (replaced.sa_flags & SA_SIGINFO)
+        replaced.sa_sigaction(sig, info, context);
+}
+
+static void on_urgent_simply(int sig)
+{
+    CHECK_EQ(sig, SIGURG);
+    got.second++;
+}
+
+static void send_raise(void)
+{
+    CHECK_EQ(raise(SIGURG), 0);
+}
+
+static void send_pthread_kill(void)
+{
+    CHECK_EQ(pthread_kill(pthread_self(), SIGURG), 0);
+}
+
+static void send_kill(void)
+{
+    CHECK_EQ(kill(getpid(), SIGURG), 0);
+}
+
+static void send_queue(void)
+{
+    CHECK_EQ(sigqueue(getpid(), SIGURG, (union sigval){.sival_int = 4711}), 0);
+}
+
+/* One that is sent while another one is pending is lost, whoever sent that: so it is with such signals. Then again. */
+static void arrives(void (*send)(void), _Atomic int *at)
+{
+    int before = *at;
+    int64_t end = weft_now() + 60 * WEFT_SEC;
+    for (int64_t again; *at == before && weft_now() < end;) {
+        send();
+        for (again = weft_now() + 50 * WEFT_MSEC; *at == before && weft_now() < again;)
+            weft_yield();
+    }
+    CHECK(*at != before);
+}
+
+static void all_arrive(void)
+{
+    for (int i = 0; i < 10; i++) {
+        arrives(send_raise, &got.raised);
+        arrives(send_pthread_kill, &got.raised);
+        arrives(send_kill, &got.killed);
+        arrives(send_queue, &got.queued);
+    }
+}
+
+static void goes_on_stopping(void)
+{
+    long before = stops();
+    for (int64_t end = weft_now() + 60 * WEFT_SEC; stops() < before + 5 && weft_now() < end;)
+        weft_yield();
+    CHECK(stops() >= before + 5);
+}
+
+static void set(void (*handler)(int, siginfo_t *, void *), struct sigaction *former)
+{
+    struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+    CHECK_EQ(sigaction(SIGURG, &sa, former), 0);
+}
+
+static void urgent_main(void *arg)
+{
+    (void)arg;
+    struct sigaction ours;
+    over = false;
+    CHECK_EQ(sigaction(SIGURG, NULL, &ours), 0);
+    CHECK_EQ(ours.sa_flags & SA_NODEFER, 0); /* frames of several at once would not fit the alternate stack */
+    hogs_start(2 * weft_procs(0));
+    goes_on_stopping();
+    all_arrive();
+    CHECK_EQ(got.second, 0);
+    CHECK_EQ(got.strange, 0);
+    set(on_urgent_too, NULL); /* one of ours that is under way now goes to that one: it is strange, and does no harm */
+    goes_on_stopping();
+    all_arrive();
+    CHECK(got.second > 0);
+    struct sigaction simple = {.sa_handler = on_urgent_simply, .sa_flags = SA_RESTART};
+    CHECK_EQ(sigaction(SIGURG, &simple, NULL), 0);
+    goes_on_stopping();
+    arrives(send_raise, &got.second);
+    set(on_urgent_and_before, &replaced);
+    goes_on_stopping();
+    all_arrive();
+    set(on_urgent_too, NULL);
+    goes_on_stopping();
+    end_all();
+}
+
+static void run_urgent(int procs)
+{
+    struct sigaction former, now;
+    memset((void *)&got, 0, sizeof got);
+    set(on_urgent, &former);
+    CHECK_EQ(run_on(procs, urgent_main, NULL), 0);
+    CHECK_EQ(sigaction(SIGURG, &former, &now), 0);
+    CHECK(now.sa_sigaction == on_urgent_too); /* the last one that the program has set */
+}
+
+CASE(the_program_gets_its_own_urgent_signals_and_preemption_goes_on)
+{
+    if (never_stopped())
+        return;
+    EACH_PROCS(p) run_urgent(p);
+}
+
+static void ignore_main(void *arg)
+{
+    (void)arg;
+    over = false;
+    hogs_start(2);
+    for (int i = 0; i < 20; i++) {
+        send_raise();
+        send_kill();
+    }
+    goes_on_stopping();
+    signal(SIGURG, SIG_IGN);
+    goes_on_stopping();
+    send_raise();
+    signal(SIGURG, SIG_DFL);
+    goes_on_stopping();
+    send_raise();
+    end_all();
+}
+
+CASE(without_a_handler_its_signals_have_no_effect)
+{
+    struct sigaction now;
+    if (never_stopped())
+        return;
+    CHECK_EQ(run_on(1, ignore_main, NULL), 0);
+    CHECK_EQ(sigaction(SIGURG, NULL, &now), 0);
+    CHECK(now.sa_handler == SIG_DFL);
+}

@@ -1,0 +1,719 @@
+/* SPDX-License-Identifier: MIT */
+/* Priorities: who runs before whom, who makes way for whom, and that nobody waits for ever all the same. */
+#include "priorities.h"
+#include <fcntl.h>
+
+/* ---- an urgent one beside hogs ---------------------------------------------------------------------------------- */
+
+/* How somebody who waits is woken while every P is busy, and the goroutine that waits for it. */
+struct wake {
+    const char *name;
+    weft_fn *waits;
+    void (*wake)(void);
+};
+
+static struct {
+    weft_chan *ch;
+    int fd[2];
+    int64_t nap;
+    _Atomic int waiting, ran;
+} alarm_bell;
+
+static void wait_for_value(void *arg)
+{
+    alarm_bell.waiting++;
+    CHECK_EQ(weft_recv(alarm_bell.ch, NULL), 0);
+    count(arg);
+}
+
+static void *send_from_outside(void *arg)
+{
+    CHECK_EQ(weft_send(alarm_bell.ch, &(int){1}), 0);
+    return arg;
+}
+
+static void by_a_foreign_thread(void)
+{
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, send_from_outside, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+static void wait_for_time(void *arg)
+{
+    alarm_bell.waiting++;
+    CHECK_EQ(weft_sleep(alarm_bell.nap), 0);
+    count(arg);
+}
+
+static void by_time(void)
+{
+}
+
+static void wait_for_byte(void *arg)
+{
+    char byte;
+    alarm_bell.waiting++;
+    CHECK_EQ(weft_read(alarm_bell.fd[0], &byte, 1), 1);
+    count(arg);
+}
+
+static void by_a_descriptor(void)
+{
+    CHECK_EQ(write(alarm_bell.fd[1], "x", 1), 1);
+}
+
+static const struct wake WAKES[] = {
+    {"a foreign thread", wait_for_value, by_a_foreign_thread},
+    {"time", wait_for_time, by_time},
+    {"a descriptor", wait_for_byte, by_a_descriptor},
+};
+enum { WAKES_COUNT = sizeof WAKES / sizeof WAKES[0] };
+
+static void set_up_bell(void)
+{
+    alarm_bell.waiting = alarm_bell.ran = 0;
+    alarm_bell.nap = 20 * WEFT_MSEC;
+    alarm_bell.ch = weft_chan_new(sizeof(int), 64);
+    CHECK_EQ(pipe2(alarm_bell.fd, O_CLOEXEC), 0);
+}
+
+static void take_down_bell(void)
+{
+    weft_chan_free(alarm_bell.ch);
+    CHECK_EQ(weft_close_fd(alarm_bell.fd[0]), 0);
+    CHECK_EQ(weft_close_fd(alarm_bell.fd[1]), 0);
+}
+
+struct beside {
+    const struct wake *how;
+    int procs, hogs, priority;
+};
+
+static void woken_beside_hogs(void *arg)
+{
+    const struct beside *b = arg;
+    begin_scene();
+    set_up_bell();
+    CHECK_EQ(go_as(b->priority, b->how->waits, (void *)&alarm_bell.ran), 0);
+    CHECK(reaches(&alarm_bell.waiting, 1, 20));
+    start_hogs(2 * b->procs, b->hogs);
+    into_region_beside_hogs();
+    b->how->wake();
+    if (!comes_to(&alarm_bell.ran, 1))
+        check_fail(__FILE__, __LINE__, "on %d P(s) one that is woken by %s never runs", b->procs, b->how->name);
+    end_scene();
+    take_down_bell();
+}
+
+CASE(an_urgent_one_that_is_woken_runs_beside_hogs_on_every_p)
+{
+    EACH_PROCS(p)
+    for (int i = 0; i < WAKES_COUNT; i++)
+        CHECK_EQ(run_long(p, woken_beside_hogs, &(struct beside){&WAKES[i], p, WEFT_NORMAL, WEFT_HIGH}), 0);
+}
+
+CASE(an_urgent_one_that_is_woken_runs_beside_low_hogs_on_every_p)
+{
+    EACH_PROCS(p)
+    for (int i = 0; i < WAKES_COUNT; i++)
+        CHECK_EQ(run_long(p, woken_beside_hogs, &(struct beside){&WAKES[i], p, WEFT_LOW, WEFT_HIGH}), 0);
+}
+
+CASE(a_normal_one_that_is_woken_runs_beside_low_hogs_on_every_p)
+{
+    EACH_PROCS(p)
+    for (int i = 0; i < WAKES_COUNT; i++)
+        CHECK_EQ(run_long(p, woken_beside_hogs, &(struct beside){&WAKES[i], p, WEFT_LOW, WEFT_NORMAL}), 0);
+}
+
+/* Hardly ever where they can be stopped: most signals meet them in libc. */
+static void hog_in_libc(void *arg)
+{
+    static char room[1 << 20];
+    hogs.began++;
+    while (!over) {
+        memset(room, 1, sizeof room);
+        compute_a_little();
+    }
+    (void)arg;
+}
+
+static void woken_beside_libc(void *arg)
+{
+    const struct beside *b = arg;
+    begin_scene();
+    set_up_bell();
+    CHECK_EQ(go_as(WEFT_HIGH, b->how->waits, (void *)&alarm_bell.ran), 0);
+    CHECK(reaches(&alarm_bell.waiting, 1, 20));
+    for (int i = 0; i < 2 * b->procs; i++)
+        CHECK_EQ(go_as(WEFT_NORMAL, hog_in_libc, NULL), 0);
+    into_region_beside_hogs();
+    b->how->wake();
+    CHECK(comes_to(&alarm_bell.ran, 1));
+    end_scene();
+    take_down_bell();
+}
+
+CASE(an_urgent_one_waits_for_hogs_that_are_in_libc_no_longer_than_they_are)
+{
+    EACH_PROCS(p)
+    for (int i = 0; i < WAKES_COUNT; i++)
+        CHECK_EQ(run_long(p, woken_beside_libc, &(struct beside){.how = &WAKES[i], .procs = p}), 0);
+}
+
+/* One that comes now and then, each time after the others have had many turns, runs before the ones that wait. */
+enum { VISITS = 25, TURNS_BETWEEN = 100 };
+
+static struct {
+    _Atomic int visits, late;
+} visit;
+
+static void visit_now_and_then(void *arg)
+{
+    int value;
+    while (weft_recv(arg, &value) == 0) {
+        visit.late += hogs.turns != value;
+        visit.visits++;
+    }
+}
+
+/* The same, but it waits in a blocking region. */
+static void return_now_and_then(void *arg)
+{
+    (void)arg;
+    for (int value = 0; value >= 0;) {
+        weft_block_enter();
+        bool got = read(alarm_bell.fd[0], &value, sizeof value) == sizeof value;
+        weft_block_leave();
+        visit.late += !got || hogs.turns != value;
+        visit.visits++;
+    }
+}
+
+/* How it is rung for, and how it is told to end. */
+struct visitor {
+    weft_fn *fn, *others;
+    void (*ring)(int value);
+    void (*dismiss)(void);
+};
+
+static void ring_by_channel(int value)
+{
+    CHECK_EQ(weft_send(alarm_bell.ch, &value), 0);
+}
+
+static void close_channel(void)
+{
+    CHECK_EQ(weft_close(alarm_bell.ch), 0);
+}
+
+static void ring_by_pipe(int value)
+{
+    CHECK_EQ(write(alarm_bell.fd[1], &value, sizeof value), sizeof value);
+}
+
+static void ring_the_last_time(void)
+{
+    ring_by_pipe(-1);
+}
+
+static void *ring_now_and_then(void *arg)
+{
+    const struct visitor *v = arg;
+    for (int i = 0; i < VISITS && !over; i++) {
+        int from = hogs.turns;
+        for (int k = 0; k < 2000 && hogs.turns < from + TURNS_BETWEEN; k++)
+            usleep(500);
+        v->ring(hogs.turns);
+    }
+    return NULL;
+}
+
+/* Computes for a while, and waits often enough to stay a light one. */
+static void yield_now_and_then(void *arg)
+{
+    hogs.began++;
+    for (int i = 1; !over; i++) {
+        hogs.turns++;
+        spin_for(50000);
+        if (i % 4 != 0)
+            weft_yield();
+        else
+            weft_sleep(10 * WEFT_USEC);
+    }
+    (void)arg;
+}
+
+static void visits_main(void *arg)
+{
+    const struct visitor *v = arg;
+    pthread_t thread;
+    begin_scene();
+    set_up_bell();
+    memset(&visit, 0, sizeof visit);
+    CHECK_EQ(go_as(WEFT_HIGH, v->fn, alarm_bell.ch), 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(go_as(WEFT_NORMAL, v->others, &hogs.hog[i]), 0);
+    into_region_beside_hogs();
+    CHECK_EQ(pthread_create(&thread, NULL, ring_now_and_then, arg), 0);
+    pthread_join(thread, NULL);
+    CHECK(comes_to(&visit.visits, VISITS));
+    over = true;
+    v->dismiss();
+    end_scene();
+    take_down_bell();
+}
+
+/* On a crowded machine it may be late now and then: the best of some tries counts. */
+static void visits_are_on_time(struct visitor v)
+{
+    int least = VISITS;
+    for (int i = 0; i < 6 && least > VISITS / 5; i++) {
+        CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = 1, .quantum = WEFT_MSEC}, visits_main, &v), 0);
+        least = visit.late < least ? visit.late : least;
+    }
+    if (least > VISITS / 5)
+        check_fail(__FILE__, __LINE__, "it was late %d times of %d", least, VISITS);
+}
+
+CASE(an_urgent_one_that_comes_now_and_then_runs_before_the_hogs_that_wait)
+{
+    visits_are_on_time((struct visitor){visit_now_and_then, be_a_hog, ring_by_channel, close_channel});
+}
+
+CASE(an_urgent_one_that_comes_now_and_then_runs_before_the_yielding_ones_that_wait)
+{
+    visits_are_on_time((struct visitor){visit_now_and_then, yield_now_and_then, ring_by_channel, close_channel});
+}
+
+CASE(an_urgent_one_that_comes_back_from_a_blocking_call_runs_before_the_hogs_that_wait)
+{
+    visits_are_on_time((struct visitor){return_now_and_then, be_a_hog, ring_by_pipe, ring_the_last_time});
+}
+
+/* ---- made ready by the one that runs ---------------------------------------------------------------------------- */
+
+enum { SENDS = 100, FEW = 10 };
+
+static struct {
+    weft_chan *ch;
+    weft_wg ended;
+    _Atomic int before, after; /* what the receiver had got when the sender's call had returned */
+} handed;
+
+static void receive_all(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < SENDS; i++) {
+        CHECK_EQ(weft_recv(handed.ch, NULL), 0);
+        handed.after++;
+    }
+    weft_wg_done(&handed.ended);
+}
+
+/* Counts how often the receiver was first. */
+static void send_all(void *arg)
+{
+    handed.before = handed.after = 0;
+    handed.ended = (weft_wg){0};
+    handed.ch = weft_chan_new(sizeof(int), SENDS);
+    weft_wg_add(&handed.ended, 1);
+    CHECK_EQ(go_as(*(int *)arg, receive_all, NULL), 0);
+    for (int i = 0; i < SENDS; i++) {
+        weft_sleep(50 * WEFT_USEC); /* it waits again */
+        int before = handed.after;
+        CHECK_EQ(weft_send(handed.ch, &i), 0);
+        handed.before += handed.after > before;
+    }
+    CHECK_EQ(weft_wg_wait(&handed.ended), 0);
+    weft_chan_free(handed.ch);
+}
+
+/* Where others wait too, an urgent one gives way now and then: hence not every time, and the best of some tries. */
+CASE(on_one_p_an_urgent_receiver_runs_before_the_senders_call_returns)
+{
+    int priority = WEFT_HIGH;
+    for (int k = 0; k < 2; k++) {
+        int most = 0;
+        for (int i = 0; i < 3 && most < SENDS - FEW; i++) {
+            CHECK_EQ(k == 0 ? run_long(1, send_all, &priority) : run_on(1, send_all, &priority), 0);
+            most = handed.before > most ? handed.before : most;
+        }
+        CHECK(most >= SENDS - FEW);
+    }
+}
+
+CASE(on_one_p_a_receiver_of_the_same_class_waits_for_its_turn)
+{
+    int priority = WEFT_NORMAL;
+    CHECK_EQ(run_long(1, send_all, &priority), 0);
+    CHECK(handed.before <= FEW);
+}
+
+/* What it makes ready is the same by a start. */
+static void start_urgent_ones(void *arg)
+{
+    _Atomic int ran = 0;
+    int first = 0;
+    for (int i = 0; i < SENDS; i++) {
+        CHECK_EQ(go_as(WEFT_HIGH, count, (void *)&ran), 0);
+        first += ran == i + 1;
+    }
+    CHECK(reaches(&ran, SENDS, 20));
+    *(int *)arg = first;
+}
+
+CASE(on_one_p_an_urgent_one_that_is_started_runs_before_the_call_returns)
+{
+    int first = 0;
+    CHECK_EQ(run_long(1, start_urgent_ones, &first), 0);
+    CHECK(first >= SENDS - FEW);
+}
+
+CASE(with_a_quantum_of_never_an_urgent_one_preempts_nobody)
+{
+    int priority = WEFT_HIGH, first = 0;
+    CHECK_EQ(run_alone(send_all, &priority), 0);
+    CHECK_EQ(handed.before, 0);
+    CHECK_EQ(run_alone(start_urgent_ones, &first), 0);
+    CHECK_EQ(first, 0);
+}
+
+/* Nor is one stopped that computes: the urgent one runs after it. */
+static void compute_beside_urgent(void *arg)
+{
+    _Atomic int ran = 0;
+    pthread_t thread;
+    set_up_bell();
+    CHECK_EQ(go_as(WEFT_HIGH, wait_for_value, (void *)&ran), 0);
+    CHECK(reaches(&alarm_bell.waiting, 1, 20));
+    weft_yield();
+    CHECK_EQ(pthread_create(&thread, NULL, send_from_outside, arg), 0);
+    while (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
+        spin_for(100);
+    for (int64_t end = weft_now() + 20 * WEFT_MSEC; weft_now() < end;)
+        weft_cancelled();
+    CHECK_EQ(ran, 0);
+    CHECK(reaches(&ran, 1, 20));
+    join_in_region(&thread, 1);
+    take_down_bell();
+}
+
+CASE(with_a_quantum_of_never_one_that_computes_runs_on_beside_an_urgent_one)
+{
+    CHECK_EQ(run_alone(compute_beside_urgent, NULL), 0);
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------ */
+
+enum { EACH = 4 };
+
+static struct {
+    weft_wg gate, ended;
+    _Atomic int n;
+    int priority[3 * EACH]; /* of those who ran, in that order */
+    int number[3 * EACH];
+} order;
+
+struct runner {
+    int priority, number;
+    bool waits;
+};
+
+static void note_turn(void *arg)
+{
+    struct runner *r = arg;
+    if (r->waits)
+        CHECK_EQ(weft_wg_wait(&order.gate), 0);
+    order.priority[order.n] = r->priority;
+    order.number[order.n++] = r->number;
+    weft_wg_done(&order.ended);
+}
+
+/* Of each class in turn, the lowest first. */
+static void start_runners(struct runner *runners, bool wait)
+{
+    memset(&order, 0, sizeof order);
+    weft_wg_add(&order.gate, 1);
+    weft_wg_add(&order.ended, 3 * EACH);
+    for (int i = 0; i < 3 * EACH; i++) {
+        runners[i] = (struct runner){CLASSES[i % 3], i, wait};
+        CHECK_EQ(go_as(CLASSES[i % 3], note_turn, &runners[i]), 0);
+    }
+}
+
+/* Higher ones first; among those of the two classes that wait in line, the first to come. */
+static bool in_order(bool within)
+{
+    bool good = true;
+    for (int i = 1; i < 3 * EACH; i++) {
+        bool same = order.priority[i] == order.priority[i - 1];
+        good &= order.priority[i] <= order.priority[i - 1];
+        good &= !(within && same && order.priority[i] != WEFT_NORMAL) || order.number[i] > order.number[i - 1];
+    }
+    return good;
+}
+
+static void start_in_any_order(void *arg)
+{
+    struct runner runners[3 * EACH];
+    start_runners(runners, false);
+    CHECK_EQ(weft_wg_wait(&order.ended), 0);
+    *(int *)arg += in_order(true);
+}
+
+static void wake_in_any_order(void *arg)
+{
+    struct runner runners[3 * EACH];
+    start_runners(runners, true);
+    weft_sleep(5 * WEFT_MSEC); /* all come to wait, the low ones as well */
+    weft_wg_done(&order.gate);
+    CHECK_EQ(weft_wg_wait(&order.ended), 0);
+    *(int *)arg += in_order(false); /* a wait group wakes the last one first */
+}
+
+/* Once in a while, if the machine holds us up for long enough, it is somebody else's turn. */
+CASE(those_that_are_started_run_in_the_order_of_their_classes)
+{
+    int good = 0;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(run_alone(start_in_any_order, &good), 0);
+    CHECK(good >= 8);
+}
+
+CASE(those_that_are_woken_run_in_the_order_of_their_classes)
+{
+    int good = 0;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(run_alone(wake_in_any_order, &good), 0);
+    CHECK(good >= 8);
+}
+
+/* The same while one that may not be stopped holds the P, and a thread, time or a descriptor wakes them: first a normal one. */
+static _Atomic int turns;
+
+struct bell_pair {
+    const struct wake *how;
+    _Atomic int normal_turn, high_turn; /* when each of them ran */
+    int *good;
+};
+
+static void note_when(_Atomic int *at)
+{
+    *at = ++turns;
+}
+
+static void normal_behind(void *arg)
+{
+    struct bell_pair *b = arg;
+    _Atomic int ran = 0;
+    b->how->waits((void *)&ran);
+    note_when(&b->normal_turn);
+}
+
+static void high_behind(void *arg)
+{
+    struct bell_pair *b = arg;
+    _Atomic int ran = 0;
+    b->how->waits((void *)&ran);
+    note_when(&b->high_turn);
+}
+
+static bool both_wait(void)
+{
+    return ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 1 && ld_relaxed(&w_sched.globq.lens[W_LINE_RAN]) == 1;
+}
+
+static void *wake_twice(void *arg)
+{
+    const struct wake *how = arg;
+    for (int i = 0; i < 2; i++) {
+        how->wake();
+        usleep(2000);
+    }
+    return NULL;
+}
+
+static void hold_the_p(void *arg)
+{
+    struct bell_pair *b = arg;
+    pthread_t thread;
+    set_up_bell();
+    CHECK_EQ(weft_go(normal_behind, b), 0);
+    CHECK(reaches(&alarm_bell.waiting, 1, 20));
+    CHECK_EQ(go_as(WEFT_HIGH, high_behind, b), 0);
+    CHECK(reaches(&alarm_bell.waiting, 2, 20));
+    weft_yield();
+    weft_preempt_off();
+    CHECK_EQ(pthread_create(&thread, NULL, wake_twice, (void *)b->how), 0);
+    for (int64_t end = weft_now() + 5 * WEFT_SEC; !both_wait() && weft_now() < end;)
+        spin_for(100);
+    bool both = both_wait(); /* or one was woken before all was ready for it */
+    weft_preempt_on();
+    while (b->normal_turn == 0 || b->high_turn == 0)
+        weft_yield();
+    join_in_region(&thread, 1);
+    take_down_bell();
+    *b->good += both && b->high_turn < b->normal_turn;
+}
+
+CASE(an_urgent_one_overtakes_a_normal_one_that_was_woken_before_it)
+{
+    for (int i = 0; i < WAKES_COUNT; i++) {
+        int good = 0;
+        for (int k = 0; k < 5; k++)
+            CHECK_EQ(run_long(1, hold_the_p, &(struct bell_pair){.how = &WAKES[i], .good = &good}), 0);
+        if (good < 3)
+            check_fail(__FILE__, __LINE__, "woken by %s it was the first in %d of 5 runs", WAKES[i].name, good);
+    }
+}
+
+/* A low one runs when nobody else is ready. */
+enum { YIELDERS = 3, YIELDS = 2000 };
+static _Atomic int yields, yields_before_low;
+
+static void yield_often(void *arg)
+{
+    for (int i = 0; i < YIELDS; i++) {
+        yields++;
+        weft_yield();
+    }
+    weft_wg_done(arg);
+}
+
+static void note_yields(void *arg)
+{
+    yields_before_low = yields;
+    weft_wg_done(arg);
+}
+
+static void low_behind_yielders(void *arg)
+{
+    weft_wg wg = {0};
+    yields = 0;
+    weft_wg_add(&wg, YIELDERS + 1);
+    CHECK_EQ(go_as(WEFT_LOW, note_yields, &wg), 0);
+    for (int i = 0; i < YIELDERS; i++)
+        CHECK_EQ(weft_go(yield_often, &wg), 0);
+    CHECK_EQ(weft_wg_wait(&wg), 0);
+    *(int *)arg += yields_before_low == YIELDERS * YIELDS;
+}
+
+CASE(a_low_one_runs_when_nobody_else_is_ready)
+{
+    int good = 0;
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(run_on(1, low_behind_yielders, &good), 0);
+    CHECK(good >= 8);
+}
+
+/* ---- nobody waits for ever -------------------------------------------------------------------------------------- */
+
+static _Atomic int low_turns, normal_turns;
+
+static void take_turns(void *arg)
+{
+    while (!over) {
+        count(arg);
+        weft_yield();
+    }
+}
+
+static void yield_for_ever(void *arg)
+{
+    hogs.began++;
+    while (!over)
+        weft_yield();
+    (void)arg;
+}
+
+struct crowd {
+    int procs, priority;
+    weft_fn *fn; /* NULL: hogs */
+};
+
+/* Those who crowd every P are of a class; a low one, and if they are urgent a normal one, must get turns. */
+static void turns_beside_crowd(void *arg)
+{
+    const struct crowd *c = arg;
+    begin_scene();
+    low_turns = normal_turns = 0;
+    CHECK_EQ(go_as(WEFT_LOW, take_turns, (void *)&low_turns), 0);
+    if (c->priority == WEFT_HIGH)
+        CHECK_EQ(go_as(WEFT_NORMAL, take_turns, (void *)&normal_turns), 0);
+    for (int i = 0; i < 2 * c->procs; i++)
+        CHECK_EQ(go_as(c->priority, c->fn != NULL ? c->fn : be_a_hog, &hogs.hog[i]), 0);
+    into_region_beside_hogs();
+    CHECK(comes_to(&hogs.began, c->procs));
+    int low = low_turns, normal = normal_turns;
+    if (!comes_to(&low_turns, low + 3))
+        check_fail(__FILE__, __LINE__, "a low one gets no turns on %d P(s)", c->procs);
+    if (c->priority == WEFT_HIGH && !comes_to(&normal_turns, normal + 3))
+        check_fail(__FILE__, __LINE__, "a normal one gets no turns on %d P(s)", c->procs);
+    end_scene();
+}
+
+CASE(a_low_one_gets_turns_beside_normal_hogs_on_every_p)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, turns_beside_crowd, &(struct crowd){p, WEFT_NORMAL, NULL}), 0);
+}
+
+CASE(a_low_one_gets_turns_beside_yield_loops_on_every_p)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, turns_beside_crowd, &(struct crowd){p, WEFT_NORMAL, yield_for_ever}), 0);
+}
+
+CASE(normal_and_low_ones_get_turns_beside_urgent_hogs_on_every_p)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, NULL}), 0);
+}
+
+CASE(normal_and_low_ones_get_turns_beside_urgent_yield_loops_on_every_p)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, yield_for_ever}), 0);
+}
+
+/* Urgent ones that wake each other: somebody urgent is ready all the time. */
+static weft_chan *balls[MAX_HOGS];
+
+static void play(void *arg)
+{
+    struct hog *h = arg;
+    int at = (int)(h - hogs.hog), v = 0;
+    hogs.began++;
+    while (!over && weft_recv(balls[at], &v) == 0)
+        weft_send(balls[at ^ 1], &v);
+}
+
+static void play_beside(void *arg)
+{
+    const struct crowd *c = arg;
+    int n = 2 * c->procs;
+    begin_scene();
+    low_turns = normal_turns = 0;
+    for (int i = 0; i < n; i++)
+        balls[i] = weft_chan_new(sizeof(int), 2);
+    CHECK_EQ(go_as(WEFT_LOW, take_turns, (void *)&low_turns), 0);
+    CHECK_EQ(go_as(WEFT_NORMAL, take_turns, (void *)&normal_turns), 0);
+    for (int i = 0; i < n; i++) {
+        CHECK_EQ(weft_go(play, &hogs.hog[i]), 0);
+        CHECK_EQ(weft_send(balls[i], &i), 0);
+    }
+    weft_block_enter();
+    CHECK(comes_to(&hogs.began, n));
+    int low = low_turns, normal = normal_turns;
+    CHECK(comes_to(&low_turns, low + 3));
+    CHECK(comes_to(&normal_turns, normal + 3));
+    over = true;
+    for (int i = 0; i < n; i++)
+        weft_close(balls[i]);
+    end_scene();
+    for (int i = 0; i < n; i++)
+        weft_chan_free(balls[i]);
+}
+
+CASE(normal_and_low_ones_get_turns_beside_urgent_ones_that_wake_each_other)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, play_beside, &(struct crowd){.procs = p}), 0);
+}

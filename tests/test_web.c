@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT */
+/* The live picture's server, from the side of its clients and of the program that it runs in. The page itself is tests/web. */
+#include "check.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft.h>
+
+enum { ROOM = 256 << 10 };
+
+static int port;
+static char answer[ROOM];
+
+static void run(weft_fn *fn)
+{
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = 2}, fn, NULL), 0);
+}
+
+static void start_server(void)
+{
+    port = weft_http_start(NULL);
+    CHECK(port > 0);
+}
+
+/* ---- a client ---------------------------------------------------------------------------------------------------- */
+
+static int dial(void)
+{
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    int fd = weft_dial(address);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* All that comes until the other side closes, or, with a Content-Length, until that is there. */
+static size_t receive(int fd)
+{
+    size_t n = 0;
+    for (ssize_t k; n < ROOM - 1 && (k = weft_read(fd, answer + n, ROOM - 1 - n)) > 0;) {
+        n += (size_t)k;
+        answer[n] = '\0';
+        const char *end = strstr(answer, "\r\n\r\n"), *length = strstr(answer, "Content-Length: ");
+        if (end != NULL && length != NULL && (size_t)(end + 4 - answer) + strtoul(length + 16, NULL, 10) <= n)
+            break;
+    }
+    answer[n] = '\0';
+    return n;
+}
+
+static int status(void)
+{
+    return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? atoi(answer + 9) : -1;
+}
+
+static int ask_on(int fd, const char *request)
+{
+    weft_write(fd, request, strlen(request));
+    receive(fd);
+    return status();
+}
+
+static int ask(const char *request)
+{
+    int fd = dial();
+    int s = ask_on(fd, request);
+    weft_close_fd(fd);
+    return s;
+}
+
+static int get(const char *target, const char *fields)
+{
+    char request[1024];
+    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\n%s\r\n", target, fields);
+    return ask(request);
+}
+
+#define HERE "Host: 127.0.0.1:80\r\n"
+
+/* ---- what is served ---------------------------------------------------------------------------------------------- */
+
+static void ask_for_all(void *arg)
+{
+    static const char *const files[] = {"/",         "/weft.css", "/weft.js",   "/common.js",
+                                        "/scene.js", "/plots.js", "/groups.js", "/record.js"};
+    (void)arg;
+    start_server();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        CHECK_EQ(get(files[i], HERE), 200);
+    CHECK_EQ(get("/api/info", HERE), 200);
+    CHECK(strstr(answer, "\"program\":\"test_web\"") != NULL);
+    CHECK_EQ(get("/api/stats", HERE), 200);
+    CHECK(strstr(answer, "\"totals\":{") != NULL && strstr(answer, "\"alive\":1,") != NULL);
+    CHECK_EQ(get("/api/goroutines", HERE), 200);
+    CHECK(strstr(answer, "\"name\":\"main\"") != NULL && strstr(answer, "weft http") == NULL);
+    CHECK_EQ(get("/api/trace?seconds=0.05", HERE), 200);
+    CHECK(strstr(answer, "\r\n\r\n[") != NULL);
+    CHECK_EQ(get("/api/profile?seconds=0.05", HERE), 200);
+}
+
+CASE(the_page_and_every_figure_are_served)
+{
+    run(ask_for_all);
+}
+
+CASE(a_second_run_serves_them_too)
+{
+    run(ask_for_all);
+}
+
+static void ask_badly(void *arg)
+{
+    char long_head[10000];
+    (void)arg;
+    start_server();
+    CHECK_EQ(ask("nonsense\r\n\r\n"), 400);
+    CHECK_EQ(ask("GET / HTTP/1.1\r\n\r\n"), 400);
+    CHECK_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400);
+    CHECK_EQ(ask("GET / HTTP/1.1\nHost: 127.0.0.1\n\r\n\r\n"), 400);
+    CHECK_EQ(ask("GET / HTTP/2.0\r\n" HERE "\r\n"), 505);
+    CHECK_EQ(ask("POST /api/stats HTTP/1.1\r\n" HERE "\r\n"), 405);
+    CHECK(strstr(answer, "Allow: GET, HEAD") != NULL);
+    CHECK_EQ(ask("GET / HTTP/1.1\r\n" HERE "Content-Length: 5\r\n\r\nhello"), 413);
+    CHECK_EQ(ask("GET / HTTP/1.1\r\n" HERE "Transfer-Encoding: chunked\r\n\r\n"), 413);
+    CHECK_EQ(get("/../etc/passwd", HERE), 404);
+    CHECK_EQ(get("/api/trace?seconds=0", HERE), 400);
+    CHECK_EQ(get("/api/trace?seconds=61", HERE), 400);
+    CHECK_EQ(get("/api/trace?seconds=1e1", HERE), 400);
+    CHECK_EQ(get("/api/profile?seconds=", HERE), 400);
+    memset(long_head, 'a', sizeof long_head - 1);
+    memcpy(long_head, "GET / HTTP/1.1\r\nX: ", 19);
+    long_head[sizeof long_head - 1] = '\0';
+    CHECK_EQ(ask(long_head), 431);
+}
+
+CASE(bad_requests_are_told_what_is_wrong)
+{
+    run(ask_badly);
+}
+
+static void ask_again(void *arg)
+{
+    (void)arg;
+    start_server();
+    int fd = dial();
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(ask_on(fd, "GET /api/info HTTP/1.1\r\n" HERE "\r\n"), 200);
+    weft_write(fd, "GET /api/info HTTP", 18); /* one that comes in pieces */
+    CHECK_EQ(ask_on(fd, "/1.1\r\n" HERE "\r\n"), 200);
+    CHECK_EQ(ask_on(fd, "GET /api/info HTTP/1.1\r\n" HERE "Connection: close\r\n\r\n"), 200);
+    CHECK_EQ(weft_read(fd, answer, 1), 0);
+    weft_close_fd(fd);
+    fd = dial();
+    static const char head[] = "HEAD / HTTP/1.1\r\n" HERE "Connection: close\r\n\r\n";
+    weft_write(fd, head, sizeof head - 1);
+    size_t n = 0;
+    for (ssize_t k; (k = weft_read(fd, answer + n, ROOM - n)) > 0;)
+        n += (size_t)k;
+    CHECK(n > 4 && memcmp(answer + n - 4, "\r\n\r\n", 4) == 0);
+    weft_close_fd(fd);
+}
+
+CASE(a_connection_is_used_again)
+{
+    run(ask_again);
+}
+
+/* ---- who may ask ------------------------------------------------------------------------------------------------- */
+
+static void ask_as_strangers(void *arg)
+{
+    (void)arg;
+    start_server();
+    CHECK_EQ(get("/api/stats", "Host: localhost:1\r\n"), 200);
+    CHECK_EQ(get("/api/stats", "Host: [::1]:1\r\n"), 200);
+    CHECK_EQ(get("/api/stats", "Host: 127.8.9.1\r\n"), 200);
+    CHECK_EQ(get("/api/stats", "Host: evil.example\r\n"), 403);
+    CHECK_EQ(get("/", "Host: evil.example\r\n"), 403);
+    CHECK_EQ(get("/api/stats", "Host: 127.evil.example.com\r\n"), 403);
+    CHECK_EQ(get("/api/stats", "Host: 127.0.0.1.evil.example\r\n"), 403);
+    CHECK_EQ(get("/api/stats", "Host: localhost.evil.example:80\r\n"), 403);
+    CHECK_EQ(get("/api/trace", HERE "Origin: http://evil.example\r\n"), 403);
+    CHECK_EQ(get("/api/trace", HERE "Sec-Fetch-Site: cross-site\r\n"), 403);
+    CHECK_EQ(get("/api/info", HERE "Origin: http://127.0.0.1:80\r\nSec-Fetch-Site: same-origin\r\n"), 200);
+}
+
+CASE(names_of_others_and_pages_of_others_are_refused)
+{
+    run(ask_as_strangers);
+}
+
+static void ask_with_tokens(void *arg)
+{
+    (void)arg;
+    start_server();
+    CHECK_EQ(get("/", HERE), 200);
+    CHECK_EQ(get("/api/stats", HERE), 401);
+    CHECK_EQ(get("/api/stats?token=opensesam", HERE), 401);
+    CHECK_EQ(get("/api/stats?token=opensesamf", HERE), 401);
+    CHECK_EQ(get("/api/stats?token=opensesame", HERE), 200);
+    CHECK_EQ(get("/api/stats", HERE "Authorization: Bearer opensesame\r\n"), 200);
+    CHECK_EQ(get("/api/stats", "Host: far.example\r\nAuthorization: Bearer opensesame\r\n"), 200);
+}
+
+CASE(with_a_token_nobody_gets_in_without_it)
+{
+    setenv("WEFT_HTTP_TOKEN", "opensesame", 1);
+    run(ask_with_tokens);
+    unsetenv("WEFT_HTTP_TOKEN");
+}
+
+static void listen_to_all(void *arg)
+{
+    (void)arg;
+    port = weft_http_start("0.0.0.0:0");
+    CHECK(port > 0);
+    CHECK_EQ(get("/api/stats", HERE), 401);
+}
+
+static void run_for_all(void)
+{
+    run(listen_to_all);
+}
+
+CASE(an_address_that_others_reach_has_a_token)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_for_all, said, sizeof said), 0);
+    const char *token = strstr(said, "/?token=");
+    CHECK(token != NULL && strspn(token + 8, "0123456789abcdef") == 32);
+}
+
+/* ---- the program around it --------------------------------------------------------------------------------------- */
+
+static void count_with_guests(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(weft_count(), 1);
+    start_server();
+    int fd = dial();
+    CHECK_EQ(ask_on(fd, "GET /api/info HTTP/1.1\r\n" HERE "\r\n"), 200);
+    CHECK_EQ(weft_count(), 1);
+    CHECK_EQ(weft_http_start(NULL), -EBUSY);
+    CHECK_EQ(weft_http_stop(), 0);
+    CHECK_EQ(weft_http_stop(), -ESRCH);
+    CHECK_EQ(weft_read(fd, answer, 1), 0);
+    weft_close_fd(fd);
+    start_server();
+    CHECK_EQ(get("/api/info", HERE), 200);
+    CHECK_EQ(weft_count(), 1);
+}
+
+CASE(its_goroutines_count_for_nobody)
+{
+    run(count_with_guests);
+}
+
+static void wait_in_vain(void *arg)
+{
+    (void)arg;
+    start_server();
+    int fd = dial(); /* somebody is connected, and waits for nothing */
+    CHECK_EQ(ask_on(fd, "GET /api/stats HTTP/1.1\r\n" HERE "\r\n"), 200);
+    weft_recv(NULL, NULL);
+}
+
+static void deadlock(void)
+{
+    CHECK_EQ(weft_run(wait_in_vain, NULL), -EDEADLK);
+}
+
+CASE(a_deadlock_is_still_one)
+{
+    char said[8192];
+    CHECK_EQ(check_child(deadlock, said, sizeof said), 0);
+    CHECK(strstr(said, "deadlock") != NULL && strstr(said, "weft http") == NULL);
+}
+
+static void leave(void *arg)
+{
+    (void)arg;
+    weft_sleep(WEFT_MSEC);
+}
+
+static void exit_main(void *arg)
+{
+    (void)arg;
+    start_server();
+    weft_go(leave, NULL);
+    weft_exit();
+}
+
+CASE(a_run_ends_after_its_last_goroutine)
+{
+    run(exit_main);
+}
+
+static void end_in_the_middle(void *arg)
+{
+    (void)arg;
+    start_server();
+    int fd = dial();
+    static const char request[] = "GET /api/trace?seconds=30 HTTP/1.1\r\n" HERE "\r\n";
+    weft_write(fd, request, sizeof request - 1);
+    weft_sleep(50 * WEFT_MSEC);
+    CHECK_EQ(get("/api/trace?seconds=1", HERE), 409);
+    close(fd);
+}
+
+/* The harness looks for descriptors that are left. */
+CASE(a_run_may_end_while_a_trace_is_made)
+{
+    run(end_in_the_middle);
+    run(end_in_the_middle);
+}
+
+static volatile bool hogging;
+
+static void hog(void *arg)
+{
+    (void)arg;
+    while (hogging)
+        ;
+}
+
+static void ask_beside_hogs(void *arg)
+{
+    (void)arg;
+    start_server();
+    hogging = true;
+    for (int i = 0; i < 4; i++)
+        weft_go(hog, NULL);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(get("/api/stats", HERE), 200);
+    hogging = false;
+}
+
+CASE(it_answers_while_others_compute)
+{
+    if (!check_under_tsan()) /* there nobody is stopped by signal */
+        run(ask_beside_hogs);
+}
+
+/* ---- those who only sit there ------------------------------------------------------------------------------------ */
+
+static void crowd(void *arg)
+{
+    int fds[40];
+    (void)arg;
+    start_server();
+    for (int i = 0; i < 40; i++) {
+        fds[i] = dial();
+        weft_write(fds[i], "GET / HT", 8);
+    }
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(get("/api/info", HERE), 200);
+    for (int i = 0; i < 40; i++)
+        weft_close_fd(fds[i]);
+    CHECK_EQ(get("/api/info", HERE), 200);
+}
+
+CASE(nobody_keeps_others_out_by_sitting_there)
+{
+    run(crowd);
+}
+
+/* ---- the environment --------------------------------------------------------------------------------------------- */
+
+/* What weft top reads. */
+static bool read_note(char *text, size_t size)
+{
+    bool found = false;
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *e; folder != NULL && !found && (e = readdir(folder)) != NULL;) {
+        char path[PATH_MAX], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        if (n < 0 || strcmp(target, "/memfd:weft-http (deleted)") != 0)
+            continue;
+        int fd = open(path, O_RDONLY);
+        n = pread(fd, text, size - 1, 0);
+        text[n > 0 ? n : 0] = '\0';
+        close(fd);
+        found = true;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+static void look_around(void *arg)
+{
+    char note[256];
+    (void)arg;
+    while (!read_note(note, sizeof note))
+        weft_sleep(WEFT_MSEC);
+    CHECK_EQ(sscanf(note, "http://127.0.0.1:%d/", &port), 1);
+    CHECK_EQ(get("/api/stats", HERE), 200);
+}
+
+static void run_from_environment(void)
+{
+    setenv("WEFT_HTTP", "127.0.0.1:0", 1);
+    run(look_around);
+}
+
+CASE(the_environment_asks_for_it)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_from_environment, said, sizeof said), 0);
+    CHECK(strstr(said, "the live picture is at http://127.0.0.1:") != NULL);
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void run_with_nonsense(void)
+{
+    setenv("WEFT_HTTP", "no address", 1);
+    CHECK_EQ(weft_run(nothing, NULL), -EINVAL);
+    setenv("WEFT_HTTP", "127.0.0.1:0", 1);
+    setenv("WEFT_HTTP_TOKEN", "short", 1);
+    CHECK_EQ(weft_run(nothing, NULL), -EINVAL);
+}
+
+CASE(an_environment_that_makes_no_sense_is_refused)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_with_nonsense, said, sizeof said), 0);
+    CHECK(strstr(said, "WEFT_HTTP=no address makes no sense") != NULL);
+    CHECK(strstr(said, "WEFT_HTTP_TOKEN makes no sense") != NULL && strstr(said, "short") == NULL);
+}
+
+static void take_the_port(void *arg)
+{
+    (void)arg;
+    weft_sleep(20 * WEFT_MSEC);
+}
+
+static void run_without_picture(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof in;
+    char address[64];
+    bind(fd, (struct sockaddr *)&in, n);
+    listen(fd, 1);
+    getsockname(fd, (struct sockaddr *)&in, &n);
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(in.sin_port));
+    setenv("WEFT_HTTP", address, 1);
+    run(take_the_port);
+    close(fd);
+}
+
+CASE(a_program_runs_without_its_picture_rather_than_not_at_all)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_without_picture, said, sizeof said), 0);
+    CHECK(strstr(said, "no live picture") != NULL);
+}
+
+CASE(there_must_be_a_runtime)
+{
+    CHECK_EQ(weft_http_start(NULL), -EPERM);
+    CHECK_EQ(weft_http_stop(), -ESRCH);
+}
