@@ -44,7 +44,8 @@
  * themselves. LENT in the word: the owner has to give it back.                                            [MX-2]
  *      owner, locking:    owner = me ; WAITERS set?               waiter:   sets WAITERS, or LENT ; owner?
  *      owner, unlocking:  owner = none ; LENT set?
- * each with a full fence between: one of the two sees the other. What follows is done under the guard.
+ * each with a full fence between: one of the two sees the other. What follows is done under the guard. Along the chain: [MX-4]
+ *      owner, about to wait:  state = WAITING ; level raised?     lender:   level raised ; WAITING, for which mutex?
  */
 #include "waiter.h"
 
@@ -259,18 +260,28 @@ static weft_mutex *lend_locked(weft_mutex *mu, int8_t level)
             atomic_fetch_and_explicit(word(mu), ~(uint32_t)LENT, memory_order_relaxed); /* relaxed: the guard's */
         return NULL;
     }
+    w_fence_seq(); /* [MX-4] */
     bool waits = ld_relaxed(&g->state) == W_WAITING && ld_relaxed(&g->reason) == W_REASON_MUTEX;
     return waits ? (weft_mutex *)ld_relaxed(&g->waits_on) : NULL;
 }
 
-/* Along the chain of owners. The first mutex is the caller's business; another is alive if somebody waits for it (MX2). */
-static __attribute__((noinline)) void lend(weft_mutex *mu, int8_t level)
+/* Along the chain of owners, from a mutex that an owner waits for: alive if somebody does (MX2). */
+static void lend_on(weft_mutex *mu, int8_t level)
 {
     for (int i = 0; mu != NULL && i < CHAIN; i++) {
         struct bucket *b = lock_bucket(mu);
-        mu = i == 0 || *find_locked(b, mu) != NULL ? lend_locked(mu, level) : NULL;
+        mu = *find_locked(b, mu) != NULL ? lend_locked(mu, level) : NULL;
         w_spin_unlock(&b->guard);
     }
+}
+
+/* That mu is alive is the caller's business. */
+static __attribute__((noinline)) void lend(weft_mutex *mu, int8_t level)
+{
+    struct bucket *b = lock_bucket(mu);
+    mu = lend_locked(mu, level);
+    w_spin_unlock(&b->guard);
+    lend_on(mu, level);
 }
 
 /* Before anything that is wanted of us: the owner is known once others may run. */
@@ -403,9 +414,30 @@ struct waiting {
     struct w_wait wait;
     struct w_waiter node; /* n: for how long it has waited when it was last beaten */
     struct bucket *b;
-    int64_t since; /* when it began to wait; 0: it has not yet */
-    bool woken;    /* it owes MX4 */
+    weft_mutex *mu;
+    weft_mutex *next; /* that the owner waits for, when it was lent something */
+    int64_t since;    /* when it began to wait; 0: it has not yet */
+    int8_t lent;      /* the level that it has lent the owner */
+    bool woken;       /* it owes MX4 */
 };
+
+/* It is known to wait now: what somebody has lent it who did not know that yet goes on to the owner. The level that it lends. */
+static int8_t lend_late_locked(struct waiting *self)
+{
+    w_fence_seq(); /* [MX-4] */
+    int8_t level = ld_relaxed(&self->wait.g->level);
+    if (level > self->lent)
+        self->next = lend_locked(self->mu, level);
+    return level;
+}
+
+/* On along the chain, once the guard is open. Our P has chosen its next one already. */
+static __attribute__((noinline)) void lend_further(weft_mutex *next, int8_t level)
+{
+    lend_on(next, level);
+    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) > 0) /* relaxed: the monitor looks again */
+        w_make_way();
+}
 
 static void after_lock(struct w_m *m, struct w_g *prev, void *arg)
 {
@@ -413,10 +445,14 @@ static void after_lock(struct w_m *m, struct w_g *prev, void *arg)
     struct w_g *g = self->wait.g;
     struct bucket *b = self->b;
     (void)m, (void)prev;
+    int8_t lent = self->lent, level = have_owners() ? lend_late_locked(self) : lent;
+    weft_mutex *next = self->next;
     bool cut = w_wait_open(&self->wait);
     w_spin_unlock(&b->guard);
     if (unlikely(cut))
         w_wake_g(g);
+    if (unlikely(next != NULL || level > lent))
+        lend_further(next, level);
 }
 
 /* Can the owner be about to unlock while we look on? Not if it needs our processor, or others do. */
@@ -481,6 +517,7 @@ static int queue_up(struct bucket *b, weft_mutex *mu, struct waiting *self)
     else
         w_waitq_put(queue(mu), &self->node);
     self->b = b;
+    self->mu = mu;
     w_wait_sleep(&self->wait, after_lock, self, W_REASON_MUTEX, mu, NULL);
     int r = w_wait_cut(&self->wait);
     if (likely(r == 0))
@@ -527,8 +564,9 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
         int64_t now = w_now();
         if (self.since == 0)
             self.since = now;
+        self.lent = ld_relaxed(&g->level);
         if (have_owners())
-            lend(mu, ld_relaxed(&g->level));
+            lend(mu, self.lent);
         w_wait_init(&self.wait, g, enders);
         w_waiter_init(&self.node, &self.wait, NULL, now - self.since);
         struct bucket *b = lock_bucket(mu);
@@ -536,8 +574,8 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
             w_spin_unlock(&b->guard);
             return 0;
         }
-        if (have_owners())
-            lend_locked(mu, ld_relaxed(&g->level)); /* once more: an owner that did not see us wait is known now */
+        /* Once more: an owner that did not see us wait is known now. */
+        self.next = have_owners() ? lend_locked(mu, self.lent) : NULL;
         r = queue_up(b, mu, &self);
         if (r != AWAKE)
             return r == OWNER ? 0 : r;

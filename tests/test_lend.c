@@ -221,3 +221,95 @@ CASE(who_holds_a_lock_is_known_before_others_run)
     if (!check_under_tsan())
         EACH_PROCS(p) CHECK_EQ(run_on(p, often_main, NULL), 0);
 }
+
+/* ---- somebody who is about to wait -------------------------------------------------------------------------------- */
+
+/* last holds y and is in a blocking region; middle holds x and is about to wait for y when urgent waits for x. */
+struct relay {
+    weft_mutex x, y;
+    weft_wg ready, done;
+    _Atomic(struct w_g *) last, middle, urgent;
+    _Atomic int meet; /* middle and urgent go on when both are there */
+    uint32_t pause;   /* of middle, or of urgent if it is odd */
+};
+
+static bool waits(struct w_g *g)
+{
+    return g != NULL && ld_relaxed(&g->state) == W_WAITING && ld_relaxed(&g->reason) == W_REASON_MUTEX;
+}
+
+/* Reads the levels of those who wait; half a minute is for machines with other things to do. */
+static bool becomes_high(const struct relay *r)
+{
+    for (int i = 0; i < 300000 && ld_relaxed(&r->last->level) != W_HIGH; i++)
+        usleep(100);
+    return ld_relaxed(&r->last->level) == W_HIGH;
+}
+
+static void be_last(void *arg)
+{
+    struct relay *r = arg;
+    CHECK_EQ(weft_lock(&r->y), 0);
+    r->last = w_m()->g;
+    weft_block_enter();
+    weft_wg_done(&r->ready);
+    while (!waits(r->middle) || !waits(r->urgent))
+        usleep(50);
+    CHECK(becomes_high(r));
+    weft_block_leave();
+    weft_unlock(&r->y);
+    weft_wg_done(&r->done);
+}
+
+static void meet_and_pause(struct relay *r, uint32_t pause)
+{
+    for (r->meet++; r->meet < 2;)
+        ;
+    for (volatile uint32_t i = 0; i < pause; i = i + 1)
+        ;
+}
+
+static void be_in_the_middle(void *arg)
+{
+    struct relay *r = arg;
+    CHECK_EQ(weft_lock(&r->x), 0);
+    weft_wg_done(&r->ready);
+    meet_and_pause(r, r->pause % 2 == 0 ? r->pause : 0);
+    r->middle = w_m()->g;
+    CHECK_EQ(weft_lock(&r->y), 0);
+    weft_unlock(&r->y);
+    weft_unlock(&r->x);
+    weft_wg_done(&r->done);
+}
+
+static void be_urgent(void *arg)
+{
+    struct relay *r = arg;
+    meet_and_pause(r, r->pause % 2 == 1 ? r->pause : 0);
+    r->urgent = w_m()->g;
+    CHECK_EQ(weft_lock(&r->x), 0);
+    weft_unlock(&r->x);
+    weft_wg_done(&r->done);
+}
+
+static void relay_main(void *arg)
+{
+    uint64_t *seed = arg;
+    for (int i = 0; i < scaled(4000); i++) {
+        struct relay r = {.pause = check_random(seed) % 400};
+        weft_wg_add(&r.ready, 2);
+        weft_wg_add(&r.done, 3);
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, be_last, &r), 0);
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, be_in_the_middle, &r), 0);
+        CHECK_EQ(weft_wg_wait(&r.ready), 0);
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, be_urgent, &r), 0);
+        CHECK_EQ(weft_wg_wait(&r.done), 0);
+    }
+}
+
+CASE(who_is_lent_something_while_it_is_about_to_wait_lends_it_on)
+{
+    uint64_t seed = check_seed();
+    if (!check_under_tsan())
+        CHECK_EQ(run_on(4, relay_main, &seed), 0);
+}

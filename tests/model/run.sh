@@ -238,6 +238,15 @@ lend() {
     done
 }
 
+chain() {
+    holds -O0 two_owners -DLENGTH=2
+    holds -O0 three_owners
+
+    for variant in NOT_LATE FIRST_ONLY STATE_FIRST; do
+        caught $variant
+    done
+}
+
 # lane FUNCTION...: one after the other, in a folder of their own
 lane() {
     mkdir "$dir/$1" && cd "$dir/$1" || exit 1
@@ -247,7 +256,7 @@ lane() {
     done >"$dir/$1.lines"
 }
 
-(lane wake runs mutex take lend) &
+(lane wake runs mutex take lend chain) &
 lanes=$!
 (lane wait_ wg netpoll poller) &
 lanes="$lanes $!"
