@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -402,10 +403,22 @@ static void drop(struct picture *p)
     *p = (struct picture){0};
 }
 
+/* When the run began tells one program from the next at the same address. (A microsecond, for clocks beyond 2 ** 53.) */
+static double began(const struct picture *p)
+{
+    return json_number(p->stats, "time_ns") - json_number(json_member(p->stats, "totals"), "uptime_ns");
+}
+
+static bool follows(const struct picture *now, const struct picture *then)
+{
+    return then->stats != NULL && json_number(then->stats, "time_ns") < json_number(now->stats, "time_ns") &&
+           fabs(began(now) - began(then)) < 1000;
+}
+
 static void show(const struct picture *now, const struct picture *then, const char *note)
 {
     char program[64], up[32];
-    bool known = then->stats != NULL && json_number(then->stats, "time_ns") < json_number(now->stats, "time_ns");
+    bool known = follows(now, then);
     const char *before_stats = known ? then->stats : NULL;
     double seconds = known ? (json_number(now->stats, "time_ns") - json_number(then->stats, "time_ns")) / 1e9 : 1;
     const char *totals = json_member(now->stats, "totals");

@@ -40,7 +40,7 @@ class Program:
 
     loiterer = None  # a connection that only sits there
 
-    def __init__(self, hogs=0, seconds=60, port=0, **env):
+    def __init__(self, hogs=0, seconds=1800, port=0, **env):
         self.process = subprocess.Popen([BUILD / "tests" / "lively", str(hogs), str(seconds)], stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True,
                                         env={**os.environ, "LIVELY_ADDRESS": f"127.0.0.1:{port}", "WEFT_PROCS": "2", **env})
@@ -254,6 +254,24 @@ def it_survives_the_end_of_the_program(browser, program, page):
         check(mine.evaluate("document.querySelectorAll('#groups tr.row').length") > 0)
         with Program(port=other.port) as next_one:
             mine.wait_for("document.querySelector('#status').dataset.state === 'live'", PATIENCE)
+            mine.wait_for(f"document.querySelector('#process').textContent.startsWith('process {next_one.process.pid} ')", PATIENCE)
+
+
+@case
+def another_program_at_the_same_address_is_another(browser, program, page):
+    """Though it has run for longer, and switched more often, when the page finds it."""
+    with Program() as other:
+        mine = opened(browser, other)
+        mine.offline(True)
+        mine.wait_for("document.querySelector('#status').dataset.state === 'gone'", PATIENCE)
+        before = other.stats()["totals"]
+        other.end()
+        with Program(port=other.port) as next_one:
+            deadline = time.monotonic() + PATIENCE
+            while any(next_one.stats()["totals"][key] <= before[key] for key in ("uptime_ns", "switches")):
+                check(time.monotonic() < deadline, "it does not catch up")
+                time.sleep(0.1)
+            mine.offline(False)
             mine.wait_for(f"document.querySelector('#process').textContent.startsWith('process {next_one.process.pid} ')", PATIENCE)
 
 
