@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goroutines of which it is known where they are when all_set is called: run.py asks gdb about them, there or, with the argument
- * `dies`, in the core file that is left. Lines that it looks for end
- * with a comment that names them. Two Ps: one is kept by `steady`, so that the others take turns on the other one, and one of them
+ * `dies`, in the core file that is left. With `crowd` that is never called, and more of them compute than there are Ps. Lines that it
+ * looks for end with a comment that names them. Two Ps: one is kept by `steady`, so that the others take turns on the other one, and one of them
  * that computes has been stopped by a signal whenever main goes on.
  */
 #include <stdatomic.h>
@@ -17,7 +17,7 @@ static weft_chan *numbers;
 static weft_mutex held;
 static weft_wg never;
 static int pipe_ends[2];
-static volatile int stays, dies;
+static volatile int stays, dies, crowd;
 static atomic_int there, steadily, computed;
 
 /* With the argument `stays` until it is killed: a debugger that runs a program stops threads now and then, and Weft takes those for
@@ -114,7 +114,7 @@ static void in_scope(void)
         abort();
     while (atomic_load(&there) < 9 || atomic_load(&computed) == 0)
         weft_yield();
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; crowd || i < 100; i++)
         weft_yield();
     weft_go(fresh, NULL);
     weft_preempt_off();
@@ -138,7 +138,8 @@ static void start_all(void *arg)
     start("blocked", WEFT_NORMAL, blocked);
     for (int i = 0; i < 4; i++)
         weft_go(waiter, NULL);
-    start("computing", WEFT_NORMAL, computing);
+    for (int i = 0; i < (crowd ? 4 : 1); i++)
+        start("computing", WEFT_NORMAL, computing);
     in_scope();
 }
 
@@ -147,6 +148,7 @@ int main(int argc, char **argv)
     weft_config config = {.procs = 2};
     stays = argc > 1 && strcmp(argv[1], "stays") == 0;
     dies = argc > 1 && strcmp(argv[1], "dies") == 0;
+    crowd = argc > 1 && strcmp(argv[1], "crowd") == 0;
     numbers = weft_chan_new(sizeof(int), 0);
     return numbers == NULL || pipe(pipe_ends) != 0 || weft_run_with(&config, start_all, NULL) != 0;
 }

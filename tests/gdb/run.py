@@ -332,12 +332,13 @@ def every_probe_is_there(build, tmp):
 
 
 def probes_say_who(_build, tmp):
-    """gdb stops at one after the other: number, name and the third argument, of a park the reason."""
+    """gdb stops at one after the other: number, name and the third argument, of a park the reason. A thread that gdb stops is taken for
+    a blocked one, so that steady's P goes to others: only in a crowd is somebody preempted all the same."""
     probes_of(tmp / "known")
     wanted = {"spawn": "main", "switch": "main", "park": "numbers", "block_enter": "blocked", "preempt": "computing"}
     commands = []
     for i, probe in enumerate(wanted):
-        commands += [f"tbreak -probe-stap weft:{probe}", "continue" + " " * i if i > 0 else "run",
+        commands += [f"tbreak -probe-stap weft:{probe}", "continue" + " " * i if i > 0 else "run crowd",
                      f"printf \"{probe} %lu %s %ld\\n\", $_probe_arg0, $_probe_arg1, (long)$_probe_arg2"]
     said = gdb([tmp / "known"], [*commands, "p (int)W_REASON_RECV"])
     recv = said["p (int)W_REASON_RECV"].split("= ")[1].strip()
