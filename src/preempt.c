@@ -98,11 +98,13 @@ static int put_before(void)
 /* The thread may be another by now, or none: then nothing happens. */
 bool w_send(pid_t tid, void *value)
 {
-    if (tid == 0 || !runs(tid))
+    if (tid == 0)
         return false;
     w_spin_lock(&state.sending);
     put_before();
     w_spin_unlock(&state.sending);
+    if (!runs(tid)) /* last: the less time it has to go into a call, the better */
+        return false;
     siginfo_t info = {.si_code = SI_QUEUE};
     info.si_pid = state.pid;
     info.si_value.sival_ptr = value;

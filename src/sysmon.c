@@ -133,13 +133,16 @@ static long naps_of_thread(pid_t tid)
 /* Has the thread done nothing but compute since p last switched? Then it will most likely go on, and a signal meets it in no call
  * that would return early. On a crowded machine its clock does not tell: two looks at how often it has slept do, if it
  * has run in between: else it is still in the same sleep, or woken from it and waits for a core inside the call. */
-static bool computes(struct w_p *p, struct w_m *m, int64_t now)
+static bool computes(struct w_p *p, struct w_m *m)
 {
     pid_t tid = ld_relaxed(&m->tid);
-    int64_t passed = now - p->alone_at;
-    if (p->alone_m != m || passed < MIN_DELAY / 2)
+    if (p->alone_m != m)
         return false;
-    if (w_thread_cpu(tid) - p->alone_cpu >= passed / 8 * 7)
+    int64_t used = w_thread_cpu(tid) - p->alone_cpu;
+    int64_t passed = w_now() - p->alone_at; /* after that: if we did not run in between, it may have gone to sleep since */
+    if (passed < MIN_DELAY / 2)
+        return false;
+    if (used >= passed / 8 * 7)
         return true;
     long naps = p->alone_naps;
     int64_t cpu = p->alone_naps_cpu;
@@ -250,7 +253,7 @@ static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request req
         l->again = at_most(l->again, left);
         return;
     }
-    bool sure = !ld_relaxed(&m->in_runtime) && (urgent || computes(p, m, l->now));
+    bool sure = !ld_relaxed(&m->in_runtime) && (urgent || computes(p, m));
     w_ask(m, request);
     if (sure) {
         st_relaxed(&p->asked_at, l->now);

@@ -58,6 +58,7 @@ for purpose in "$@"; do
         need_file "$(clang -print-file-name="libclang_rt.tsan-$(uname -m).a" 2>/dev/null)" libclang-rt-dev
         need clang-format clang-format
         need spin spin
+        want tcc tcc
         need gdb gdb
         want valgrind valgrind
         need pkg-config pkg-config
