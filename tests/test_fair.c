@@ -184,7 +184,7 @@ static weft_chan *balls[4 * 8 * 2];
 static void beside_main(void *arg)
 {
     const struct crowd *c = arg;
-    int n = c->procs * c->each, target[VICTIMS];
+    int n = c->procs * c->each, rounds = scaled(ROUNDS), target[VICTIMS];
     pthread_t thread;
     begin_scene();
     from_outside = weft_chan_new(sizeof(int), 4);
@@ -198,12 +198,12 @@ static void beside_main(void *arg)
     CHECK_EQ(pthread_create(&thread, NULL, send_until_over, NULL), 0);
     CHECK(comes_to(&hogs.began, n));
     for (int i = 0; i < VICTIMS; i++)
-        target[i] = victims[i].rounds + ROUNDS;
+        target[i] = victims[i].rounds + rounds;
     if (!comes_true(all_get_on, target))
         for (int i = 0; i < VICTIMS; i++)
             if (victims[i].rounds < target[i])
                 check_fail(__FILE__, __LINE__, "on %d P(s) %s did %d rounds of %d", c->procs, victims[i].name,
-                           victims[i].rounds + ROUNDS - target[i], ROUNDS);
+                           victims[i].rounds + rounds - target[i], rounds);
     over = true;
     pthread_join(thread, NULL);
     weft_close(from_outside);
