@@ -106,14 +106,17 @@ struct product {
 
 static void multiply(void *arg);
 
+static void add_row(double *restrict row, double factor, const double *restrict other)
+{
+    for (int j = 0; j < MATMUL_LEAF; j++)
+        row[j] += factor * other[j];
+}
+
 static void multiply_leaf(const struct product *p)
 {
-    const double *restrict a = p->a, *restrict b = p->b;
-    double *restrict c = p->c;
     for (int i = 0; i < MATMUL_LEAF; i++)
         for (int k = 0; k < MATMUL_LEAF; k++)
-            for (int j = 0; j < MATMUL_LEAF; j++)
-                c[i * MATMUL_SIDE + j] += a[i * MATMUL_SIDE + k] * b[k * MATMUL_SIDE + j];
+            add_row(p->c + i * MATMUL_SIDE, p->a[i * MATMUL_SIDE + k], p->b + k * MATMUL_SIDE);
 }
 
 /* Adds to each quarter of c one of its two products: the one with the left (0) or the right (1) half of a. */
