@@ -236,11 +236,10 @@ static inline void *weft_here_(void)
 /* -ECANCELED, -ETIMEDOUT: the scope is over, and the lock is not held. */
 static inline int weft_lock(weft_mutex *mu)
 {
-    if (__atomic_exchange_n((unsigned char *)&mu->state_, 1, __ATOMIC_ACQUIRE) != 0)
+    if (__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0 ||
+        __atomic_exchange_n((unsigned char *)&mu->state_, 1, __ATOMIC_ACQUIRE) != 0)
         return weft_lock_slow_(mu);
     __atomic_store_n(&mu->holder_, weft_here_(), __ATOMIC_RELAXED);
-    if (__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0)
-        weft_own_(mu);
     return 0;
 }
 

@@ -142,7 +142,8 @@ static uint64_t mix(uint64_t h, uint64_t value)
 
 static bool is_lent(const struct w_g *g)
 {
-    return (g->flags & W_G_CLASSED) && g->loans > 0;
+    int own = g->flags & W_G_CLASSED ? g->priority : WEFT_NORMAL;
+    return g->loans > 0 && ld_relaxed(&((struct w_g *)g)->level) > w_level_of(own);
 }
 
 /* Where in the runtime makes no difference: a call may wait in several places. */

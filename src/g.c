@@ -578,7 +578,7 @@ static void end_regions(struct w_m *m, struct w_g *g)
         w_scope_left(g);
     if (g->flags & W_G_PINNED)
         m->pinned_g = NULL;
-    if (g->flags & W_G_CLASSED)
+    if (g->flags & W_G_CLASSED || ld_relaxed(&g->level) != W_NORMAL) /* it may have been lent one */
         w_forget_class(g);
     g->pinned = NULL;
     g->pins = g->blocks = g->steady = 0;
@@ -601,7 +601,7 @@ static void end(struct w_m *m)
 {
     struct w_g *g = m->g;
     struct w_p *p = m->p;
-    if (likely(!(g->flags & W_G_REGIONS)))
+    if (likely(!(g->flags & W_G_REGIONS) && ld_relaxed(&g->level) == W_NORMAL))
         w_count_after(&p->count.ended);
     else
         end_regions(m, g);

@@ -5,7 +5,8 @@
  * A mutex is one word and a queue. The word's lowest byte is the lock: whoever swaps it from 0 to 1 has it, be it a newcomer
  * (weft_lock, inline) or a waiter that was woken. Above it stand
  *      WAITERS  somebody is in the queue
- *      WOKEN    a waiter was woken, and has neither got the lock nor gone back into the queue: nobody else need be woken
+ *      WOKEN    a waiter was woken, and has neither got the lock nor gone back into the queue: nobody else need be woken; its
+ *               level stands beside it
  * Waking one who must then compete lets the running goroutine take the lock many times before a thread or a turn is there for
  * the other. So that this ends, a waiter that is beaten after a millisecond goes back to the head of the queue as STARVED,
  * and the next unlock hands the lock to it: the byte stays 1.
@@ -46,10 +47,21 @@
  *      owner, unlocking:  owner = none ; LENT set?
  * each with a full fence between: one of the two sees the other. What follows is done under the guard. Along the chain: [MX-4]
  *      owner, about to wait:  state = WAITING ; level raised?     lender:   level raised ; WAITING, for which mutex?
+ * Nobody can lend anything to a waiter that was woken and has not got the lock yet, be it that it takes its time because of its
+ * priority. So if one that goes on waiting is more urgent than the one in turn, or than the one that was woken before, the lock is
+ * handed to the one in turn: it is the owner from then on, with what it is lent.
  */
 #include "waiter.h"
 
-enum { LOCKED = 1, LOCK_BYTE = 255, WAITERS = 1 << 8, WOKEN = 1 << 9, LENT = 1 << 10 };
+enum {
+    LOCKED = 1,
+    LOCK_BYTE = 255,
+    WAITERS = 1 << 8,
+    WOKEN = 1 << 9,
+    LENT = 1 << 10,
+    WOKEN_LEVEL = 11, /* from this bit on, two: the level of who was woken, above the lowest */
+    WOKEN_BITS = WOKEN | 3 << WOKEN_LEVEL
+};
 enum { AWAKE, OWNER }; /* what a waiter is told */
 enum {
     BUCKETS = 256,       /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
@@ -218,19 +230,30 @@ static int8_t highest_locked(weft_mutex *mu)
     return level;
 }
 
+static void name_owner(weft_mutex *mu, struct w_g *g)
+{
+    __atomic_store_n(&mu->owner_stamp_, stamp_of(g), __ATOMIC_RELAXED); /* relaxed: read after owner */
+    st_release(owner_of(mu), g);                                        /* [MX-3] */
+}
+
+/* What those in the queue have, who did not know it. */
+static void lend_to_owner_locked(weft_mutex *mu, struct w_g *g)
+{
+    if (w_lend(g, highest_locked(mu), !(ld_relaxed(word(mu)) & LENT)))
+        atomic_fetch_or_explicit(word(mu), LENT, memory_order_relaxed); /* relaxed: under the guard */
+}
+
 /* The caller has the lock, and is inside a call. */
 static __attribute__((noinline)) void own(weft_mutex *mu, struct w_g *g)
 {
     if (g->flags & W_G_FOREIGN)
         return;
-    __atomic_store_n(&mu->owner_stamp_, stamp_of(g), __ATOMIC_RELAXED); /* relaxed: read after owner */
-    st_release(owner_of(mu), g);                                        /* [MX-3] */
-    w_fence_seq();                                                      /* [MX-2] */
+    name_owner(mu, g);
+    w_fence_seq(); /* [MX-2] */
     if (!(ld_relaxed(word(mu)) & WAITERS))
         return;
     struct bucket *b = lock_bucket(mu);
-    if (w_lend(g, highest_locked(mu), !(ld_relaxed(word(mu)) & LENT)))
-        atomic_fetch_or_explicit(word(mu), LENT, memory_order_relaxed); /* relaxed: under the guard */
+    lend_to_owner_locked(mu, g);
     w_spin_unlock(&b->guard);
 }
 
@@ -312,13 +335,14 @@ static bool take(weft_mutex *mu, uint32_t clear)
     return false;
 }
 
-static bool must_wake(uint32_t s)
+static bool must_look(uint32_t s, bool owners)
 {
-    return (s & (WAITERS | WOKEN)) == WAITERS;
+    return s & WAITERS && (owners || !(s & WOKEN));
 }
 
-/* Opens the lock unless somebody has to be woken for it; what the word was. */
-static uint32_t release(weft_mutex *mu)
+/* Opens the lock unless the queue has to be looked at for it: somebody has to be woken, or may be more urgent than who was. true: it is
+ * still locked. *was: what the word was. */
+static bool release(weft_mutex *mu, bool owners, uint32_t *was)
 {
     uint32_t s = ld_relaxed(word(mu));
     if (s & LOCK_BYTE)
@@ -326,24 +350,62 @@ static uint32_t release(weft_mutex *mu)
     do {
         if (unlikely(!(s & LOCK_BYTE)))
             w_fatal("unlock of an unlocked mutex");
-    } while (!must_wake(s) && !cas_release(word(mu), &s, s & ~(uint32_t)LOCK_BYTE)); /* [MX-1]; mu may be gone now */
-    return s;
+    } while (!must_look(s, owners) &&
+             !cas_release(word(mu), &s, s & ~(uint32_t)LOCK_BYTE)); /* [MX-1]; mu may be gone now */
+    *was = s;
+    return must_look(s, owners);
+}
+
+/* That it has when it runs: who has waited is not heavy any more. */
+static int8_t level_when_woken(const struct w_g *g)
+{
+    int8_t level =
+        ld_relaxed(&((struct w_g *)g)->level); /* relaxed: a hint; who lends it something later sees the owner */
+    return level == W_HEAVY ? W_NORMAL : level;
+}
+
+/* Is somebody in the queue more urgent than the one that was woken, and that we would wait for? */
+static bool outranks_woken_locked(weft_mutex *mu, uint32_t s)
+{
+    return have_owners() && highest_locked(mu) > (int8_t)(s >> WOKEN_LEVEL & 3) + W_LOW;
+}
+
+/* The byte stays 1. What the new owner is lent by those behind it is noted as if they had come now. */
+static void hand_over_locked(weft_mutex *mu, struct w_waiter *w)
+{
+    struct w_g *g = w->wait->g;
+    hold(mu, w);
+    w->wait->result = OWNER;
+    if (!have_owners() || g->flags & W_G_FOREIGN)
+        return;
+    name_owner(mu, g);
+    lend_to_owner_locked(mu, g);
+}
+
+static void open_locked(weft_mutex *mu, uint32_t set)
+{
+    uint32_t s = ld_relaxed(word(mu));
+    while (!cas_release(word(mu), &s, (s & ~(uint32_t)LOCK_BYTE) | set)) /* [MX-1] */
+        ;
 }
 
 /* The caller has the lock and the guard, and gives both away. true: the lock went to a waiter. */
 static bool pass_on_locked(struct bucket *b, weft_mutex *mu)
 {
-    struct w_waiter *w = w_waitq_take(queue(mu));
-    settle_locked(b, mu);
-    bool hand_over = w != NULL && w->n >= STARVES;
-    if (hand_over)
-        hold(mu, w);
-    if (w != NULL)
-        w->wait->result = hand_over ? OWNER : AWAKE;
-    if (!hand_over) {
-        uint32_t s = ld_relaxed(word(mu)), woken = w != NULL ? WOKEN : 0;
-        while (!cas_release(word(mu), &s, (s & ~(uint32_t)LOCK_BYTE) | woken)) /* [MX-1] */
-            ;
+    uint32_t s = ld_relaxed(word(mu));
+    bool outranks = s & WOKEN && outranks_woken_locked(mu, s), hand_over = false;
+    struct w_waiter *w = s & WOKEN && !outranks ? NULL : w_waitq_take(queue(mu));
+    if (w != NULL) {
+        int8_t level = level_when_woken(w->wait->g);
+        settle_locked(b, mu);
+        hand_over = outranks || w->n >= STARVES || (have_owners() && highest_locked(mu) > level);
+        w->wait->result = AWAKE;
+        if (hand_over)
+            hand_over_locked(mu, w);
+        else
+            open_locked(mu, WOKEN | (uint32_t)(level - W_LOW) << WOKEN_LEVEL);
+    } else {
+        open_locked(mu, 0);
     }
     w_spin_unlock(&b->guard); /* mu may be gone already */
     if (w != NULL)
@@ -366,7 +428,8 @@ static __attribute__((noinline)) bool unlock_owned(weft_mutex *mu)
     if (g == NULL)
         return false;
     disown(mu);
-    bool handed_over = must_wake(release(mu)) && pass_on_locked(lock_bucket(mu), mu);
+    uint32_t was;
+    bool handed_over = release(mu, true, &was) && pass_on_locked(lock_bucket(mu), mu);
     end_unlock(g, handed_over);
     return true;
 }
@@ -375,8 +438,8 @@ void weft_unlock_slow_(weft_mutex *mu)
 {
     if (have_owners() && unlock_owned(mu))
         return;
-    uint32_t s = release(mu);
-    if (must_wake(s)) {
+    uint32_t s;
+    if (release(mu, false, &s)) {
         struct w_g *g = w_call_begin();
         end_unlock(g, pass_on_locked(lock_bucket(mu), mu));
     } else if (!(s & WAITERS)) {
@@ -464,7 +527,7 @@ static bool may_spin(const struct w_g *g)
 
 static bool spin(weft_mutex *mu, const struct waiting *self)
 {
-    uint32_t clear = self->woken ? WOKEN : 0;
+    uint32_t clear = self->woken ? WOKEN_BITS : 0;
     for (int i = 0; i < SPINS && may_spin(self->wait.g); i++) {
         for (int j = 0; j < PAUSES; j++)
             w_pause();
@@ -477,7 +540,7 @@ static bool spin(weft_mutex *mu, const struct waiting *self)
 /* true: it has the lock after all. Else WAITERS is set, and the caller goes into the queue (MX1). */
 static bool announce_locked(struct bucket *b, weft_mutex *mu, const struct waiting *self)
 {
-    uint32_t s = ld_relaxed(word(mu)), clear = self->woken ? WOKEN : 0;
+    uint32_t s = ld_relaxed(word(mu)), clear = self->woken ? WOKEN_BITS : 0;
     if (unlikely(queue(mu)->run != b->run) && s & (WAITERS | WOKEN))
         s = atomic_fetch_and_explicit(word(mu), LOCK_BYTE, memory_order_relaxed) & LOCK_BYTE; /* relaxed: the guard's */
     bool listed = s & WAITERS;
@@ -535,7 +598,7 @@ static void give_up(weft_mutex *mu, const struct waiting *self)
     if (!self->woken)
         return;
     struct bucket *b = lock_bucket(mu);
-    atomic_fetch_and_explicit(word(mu), ~(uint32_t)WOKEN, memory_order_relaxed); /* relaxed: under the guard */
+    atomic_fetch_and_explicit(word(mu), ~(uint32_t)WOKEN_BITS, memory_order_relaxed); /* relaxed: the guard's */
     if (ld_relaxed(word(mu)) & WAITERS)
         see_to_locked(b, mu);
     else
@@ -585,7 +648,7 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
 
 static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
 {
-    int r = wait_for_lock(mu, g, enders);
+    int r = take(mu, 0) ? 0 : wait_for_lock(mu, g, enders);
     if (r == 0)
         hold(mu, weft_here_());
     if (r == 0 && have_owners())
@@ -632,9 +695,11 @@ static int wait_for_signal(weft_cond *cond, weft_mutex *mu, struct w_g *g)
     w_waiter_init(&self.node, &self.wait, NULL, 0);
     w_spin_lock(&q->guard);
     w_waitq_put(q, &self.node);
-    if (have_owners())
+    bool owners = have_owners();
+    if (owners)
         disown(mu);
-    if (must_wake(release(mu)))
+    uint32_t was;
+    if (release(mu, owners, &was))
         pass_on_locked(lock_bucket(mu), mu);
     w_wait_sleep(&self.wait, w_after_queued, &self, W_REASON_COND, cond, NULL);
     int r = w_wait_cut(&self.wait);

@@ -13,11 +13,6 @@
  */
 #include "weft_internal.h"
 
-static int8_t level_of(int priority)
-{
-    return priority == WEFT_HIGH ? W_HIGH : priority == WEFT_LOW ? W_LOW : W_NORMAL;
-}
-
 /* ---- making way -------------------------------------------------------------------------------------------------- */
 
 /* May what runs there be stopped for somebody urgent? One that was asked already makes way for another. */
@@ -86,7 +81,7 @@ void w_set_class(struct w_g *g, int priority)
     use_priorities();
     g->priority = (int8_t)priority;
     g->flags |= W_G_CLASSED;
-    st_relaxed(&g->level, level_of(priority)); /* relaxed: nobody knows it yet */
+    st_relaxed(&g->level, w_level_of(priority)); /* relaxed: nobody knows it yet */
 }
 
 /* High, but it takes no mutex of the program's: these need not know their owners for its sake. */
@@ -102,6 +97,7 @@ void w_forget_class(struct w_g *g)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
     g->priority = WEFT_NORMAL;
+    g->loans = 0;
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
@@ -124,8 +120,7 @@ int weft_set_priority(int priority)
     struct w_g *g = m->g;
     use_priorities();
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    int8_t level = level_of(priority),
-           lent = ld_relaxed(&g->level) > level_of(g->priority) ? ld_relaxed(&g->level) : level;
+    int8_t level = w_level_of(priority), lent = g->loans > 0 ? ld_relaxed(&g->level) : level;
     g->priority = (int8_t)priority;
     g->flags |= W_G_CLASSED;
     set_level_locked(g, lent > level ? lent : level);
@@ -159,10 +154,8 @@ static void move_locked(struct w_g *g, int8_t from, int8_t to)
 bool w_lend(struct w_g *g, int8_t level, bool first)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    int8_t now = ld_relaxed(&g->level), own = level_of(g->priority);
+    int8_t now = ld_relaxed(&g->level), own = w_level_of(g->priority);
     bool lends = level > own && g->loans < UINT8_MAX;
-    if (now <= own)
-        g->loans = 0; /* of another goroutine, that used the G before */
     if (lends)
         g->loans = (uint8_t)(g->loans + first);
     if (level > now && (lends || level <= own)) {
@@ -177,8 +170,8 @@ bool w_lend(struct w_g *g, int8_t level, bool first)
 void w_repay(struct w_g *g)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    int8_t own = level_of(g->priority);
-    if (ld_relaxed(&g->level) > own && g->loans > 0 && --g->loans == 0)
+    int8_t own = w_level_of(g->priority);
+    if (g->loans > 0 && --g->loans == 0 && ld_relaxed(&g->level) > own)
         set_level_locked(g, own);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }

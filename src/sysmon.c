@@ -139,7 +139,8 @@ static bool computes(struct w_p *p, struct w_m *m)
     if (p->alone_m != m)
         return false;
     int64_t used = w_thread_cpu(tid) - p->alone_cpu;
-    int64_t passed = w_now() - p->alone_at; /* after that: if we did not run in between, it may have gone to sleep since */
+    int64_t passed =
+        w_now() - p->alone_at; /* after that: if we did not run in between, it may have gone to sleep since */
     if (passed < MIN_DELAY / 2)
         return false;
     if (used >= passed / 8 * 7)

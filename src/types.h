@@ -91,7 +91,7 @@ enum w_flags {
     W_G_MEMBER = 64,    /* started in a scope: fn and arg are scope.c's */
     W_G_SCOPED = 128,   /* g->scope or g->shields may be set: its end is told to scope.c */
     W_G_STEADY = 256,   /* g->steady > 0: it is not preempted (preempt.c) */
-    W_G_CLASSED = 512,  /* g->priority is or was not WEFT_NORMAL, or it was lent one (priority.c) */
+    W_G_CLASSED = 512,  /* g->priority is or was not WEFT_NORMAL (priority.c) */
     W_G_SHOWN = 1024,   /* its name is its thread's (comm.c): it comes from an M's own stack, and goes there */
     W_G_SERVICE = 2048, /* the library's own: what it waits for keeps no run alive, and it counts for nobody */
     W_G_APART = W_G_PINNED | W_G_SHOWN, /* nobody switches to or from it but an M's own stack */
@@ -131,7 +131,7 @@ struct w_g {
     _Atomic uint8_t reason;  /* enum w_reason; valid while WAITING; atomic: likewise */
     uint8_t stack_class;     /* of stack_lo: the default one unless SPECIAL; owner of the state */
     int8_t priority;         /* WEFT_LOW, WEFT_NORMAL, WEFT_HIGH: its own; w_sched.lock once it runs */
-    uint8_t loans;           /* while its level is above its own: mutexes for which it was lent that; w_sched.lock */
+    uint8_t loans;           /* mutexes for which it was lent a level above its own; w_sched.lock */
     W_SANITIZER_FIELDS
 };
 #ifndef W_SANITIZED

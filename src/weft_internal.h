@@ -164,9 +164,13 @@ bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody el
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */
 
-void w_make_way(void);                                /* somebody of high priority is ready: for it, if no P is free */
-void w_set_class(struct w_g *g, int priority);        /* of one that was never started */
-void w_set_service(struct w_g *g);                    /* likewise */
+void w_make_way(void);                         /* somebody of high priority is ready: for it, if no P is free */
+void w_set_class(struct w_g *g, int priority); /* of one that was never started */
+void w_set_service(struct w_g *g);             /* likewise */
+static inline int8_t w_level_of(int priority)
+{
+    return priority == WEFT_HIGH ? W_HIGH : priority == WEFT_LOW ? W_LOW : W_NORMAL;
+}
 void w_forget_class(struct w_g *g);                   /* it ends */
 bool w_lend(struct w_g *g, int8_t level, bool first); /* false: it has as much of its own */
 void w_repay(struct w_g *g);

@@ -313,3 +313,132 @@ CASE(who_is_lent_something_while_it_is_about_to_wait_lends_it_on)
     if (!check_under_tsan())
         CHECK_EQ(run_on(4, relay_main, &seed), 0);
 }
+
+/* ---- somebody who was woken, or is handed the lock ----------------------------------------------------------------- */
+
+enum {
+    OTHERS = 16
+}; /* of low priority, who compute: each has a turn before whoever comes after it, every eighth quantum */
+
+struct turns {
+    weft_mutex mu;
+    weft_wg done;
+    _Atomic(struct w_g *) low, urgent;
+    int too_late;
+};
+
+static void compute_until_over(void *done)
+{
+    while (!over)
+        ;
+    weft_wg_done(done);
+}
+
+static void be_low_in_turn(void *arg)
+{
+    struct turns *s = arg;
+    s->low = w_m()->g;
+    CHECK_EQ(weft_lock(&s->mu), 0);
+    weft_unlock(&s->mu);
+    weft_wg_done(&s->done);
+}
+
+static void be_urgent_in_turn(void *arg)
+{
+    struct turns *s = arg;
+    s->urgent = w_m()->g;
+    CHECK_EQ(weft_lock(&s->mu), 0);
+    s->too_late = hogs_ended;
+    over = true;
+    weft_unlock(&s->mu);
+    weft_wg_done(&s->done);
+}
+
+static void start_in_turn(struct turns *s, int priority, weft_fn *fn, _Atomic(struct w_g *) *at)
+{
+    weft_wg_add(&s->done, 1);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = priority}, fn, s), 0);
+    while (!waits(*at))
+        weft_sleep(WEFT_MSEC);
+}
+
+static void crowd_out(struct turns *s)
+{
+    start_hogs();
+    weft_wg_add(&s->done, OTHERS);
+    for (int i = 0; i < OTHERS; i++)
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, compute_until_over, &s->done), 0);
+}
+
+static void handed_main(void *arg)
+{
+    struct turns s = {.too_late = 0};
+    (void)arg;
+    CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
+    CHECK_EQ(weft_lock(&s.mu), 0);
+    start_in_turn(&s, WEFT_LOW, be_low_in_turn, &s.low);
+    start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
+    crowd_out(&s);
+    weft_unlock(&s.mu);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+    CHECK_EQ(s.too_late, 0);
+}
+
+CASE(who_is_in_turn_runs_for_those_behind_it)
+{
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, handed_main, NULL), 0);
+}
+
+/* The low one is woken, and the lock taken again before it comes. */
+static void overtaken_main(void *arg)
+{
+    struct turns s = {.too_late = 0};
+    (void)arg;
+    CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
+    CHECK_EQ(weft_lock(&s.mu), 0);
+    weft_wg_add(&s.done, 1);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, be_low_in_turn, &s), 0);
+    while (!waits(s.low))
+        weft_yield(), usleep(100);
+    crowd_out(&s);
+    weft_unlock(&s.mu);
+    CHECK_EQ(weft_lock(&s.mu), 0);
+    start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
+    weft_unlock(&s.mu);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+    CHECK_EQ(s.too_late, 0);
+}
+
+CASE(who_was_woken_and_does_not_come_keeps_nobody_waiting)
+{
+    if (!check_under_tsan())
+        EACH_PROCS(p) CHECK_EQ(run_on(p, overtaken_main, NULL), 0);
+}
+
+/* ---- priorities that change meanwhile ----------------------------------------------------------------------------- */
+
+static void change_main(void *arg)
+{
+    struct turns s = {.too_late = 0};
+    struct w_g *self = w_m()->g;
+    (void)arg;
+    over = false;
+    CHECK_EQ(weft_set_priority(WEFT_LOW), 0);
+    CHECK_EQ(weft_lock(&s.mu), 0);
+    start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
+    CHECK_EQ(ld_relaxed(&self->level), W_HIGH);
+    CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
+    CHECK_EQ(weft_set_priority(WEFT_NORMAL), 0);
+    CHECK_EQ(ld_relaxed(&self->level), W_HIGH);
+    start_in_turn(&s, WEFT_LOW, be_low_in_turn, &s.low);
+    CHECK_EQ(ld_relaxed(&self->level), W_HIGH);
+    weft_unlock(&s.mu);
+    CHECK_EQ(ld_relaxed(&self->level), W_NORMAL);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+}
+
+CASE(what_is_lent_stays_while_one_changes_ones_own_and_no_longer)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, change_main, NULL), 0);
+}

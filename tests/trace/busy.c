@@ -10,7 +10,7 @@ void burn(void);
 
 __attribute__((noinline)) void burn(void)
 {
-    for (volatile int i = 0; i < 100000; i++)
+    for (volatile int i = 0; i < 500000; i++)
         ;
 }
 
