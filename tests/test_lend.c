@@ -4,32 +4,46 @@
 #include "runs.h"
 #include "whitebox.h"
 
-enum { ROUNDS = 300 * 1000 * 1000 };
+/*
+ * Whoever is lent a priority does some WORK while hogs compute for a hundred times as long, and is to be done with it before the first
+ * hog is: so much that it makes no difference if the kernel gives a thread less than its share. Nothing is lent: it has a turn of a
+ * millisecond every eighth quantum, and shares those with OTHERS of low priority for each P, who compute as well: then it needs twice as
+ * long as the hogs do.
+ */
+enum { WORK = 30 * 1000 * 1000, OTHERS = 16 };
 
 static volatile bool over;
 static _Atomic int hogs_ended;
 
-/* Computes without a call for half a second or more, or until it is told to stop. */
 static void hog(void *arg)
 {
     (void)arg;
-    for (volatile long n = 0; n < ROUNDS && !over; n = n + 1)
+    for (volatile long n = 0; n < 100l * WORK && !over; n = n + 1)
         ;
     hogs_ended++;
 }
 
+static void low_hog(void *arg)
+{
+    (void)arg;
+    while (!over)
+        ;
+}
+
 static void start_hogs(void)
 {
+    int procs = (int)ld_relaxed(&w_sched.procs);
     over = false;
     hogs_ended = 0;
-    for (uint32_t i = 0; i < 2 * ld_relaxed(&w_sched.procs); i++)
+    for (int i = 0; i < OTHERS * procs; i++)
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, low_hog, NULL), 0);
+    for (int i = 0; i < 2 * procs; i++)
         CHECK_EQ(weft_go(hog, NULL), 0);
 }
 
-/* A tenth of what a hog does. */
 static void work(void)
 {
-    for (volatile long n = 0; n < ROUNDS / 10; n = n + 1)
+    for (volatile long n = 0; n < WORK; n = n + 1)
         ;
 }
 
@@ -86,7 +100,6 @@ static void start_holders(struct chain *c, struct link *links)
     }
 }
 
-/* More hogs than Ps: a low one gets a turn every eighth quantum, and would need dozens of them. */
 static void lend_main(void *arg)
 {
     struct chain c = {.length = *(int *)arg};
@@ -316,23 +329,12 @@ CASE(who_is_lent_something_while_it_is_about_to_wait_lends_it_on)
 
 /* ---- somebody who was woken, or is handed the lock ----------------------------------------------------------------- */
 
-enum {
-    OTHERS = 16
-}; /* of low priority, who compute: each has a turn before whoever comes after it, every eighth quantum */
-
 struct turns {
     weft_mutex mu;
     weft_wg done;
     _Atomic(struct w_g *) low, urgent;
     int too_late;
 };
-
-static void compute_until_over(void *done)
-{
-    while (!over)
-        ;
-    weft_wg_done(done);
-}
 
 static void be_low_in_turn(void *arg)
 {
@@ -362,14 +364,6 @@ static void start_in_turn(struct turns *s, int priority, weft_fn *fn, _Atomic(st
         weft_sleep(WEFT_MSEC);
 }
 
-static void crowd_out(struct turns *s)
-{
-    start_hogs();
-    weft_wg_add(&s->done, OTHERS);
-    for (int i = 0; i < OTHERS; i++)
-        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, compute_until_over, &s->done), 0);
-}
-
 static void handed_main(void *arg)
 {
     struct turns s = {.too_late = 0};
@@ -378,7 +372,7 @@ static void handed_main(void *arg)
     CHECK_EQ(weft_lock(&s.mu), 0);
     start_in_turn(&s, WEFT_LOW, be_low_in_turn, &s.low);
     start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
-    crowd_out(&s);
+    start_hogs();
     weft_unlock(&s.mu);
     CHECK_EQ(weft_wg_wait(&s.done), 0);
     CHECK_EQ(s.too_late, 0);
@@ -401,7 +395,7 @@ static void overtaken_main(void *arg)
     CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, be_low_in_turn, &s), 0);
     while (!waits(s.low))
         weft_yield(), usleep(100);
-    crowd_out(&s);
+    start_hogs();
     weft_unlock(&s.mu);
     CHECK_EQ(weft_lock(&s.mu), 0);
     start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
