@@ -289,14 +289,30 @@ def page_text(page, pages):
                    COMMON, see_also(page, pages)])
 
 
+# The variables that no field of weft_config stands for.
+VARIABLES = {
+    "WEFT_DEBUG": "words with commas between: `schedtrace=MS` prints a line about the scheduler every so many milliseconds, `leaks` lists "
+                  "who is alive at the end, `comm` names threads after goroutines, `fifo` turns short cuts in the queues off",
+    "WEFT_TRACE": "a file that an execution trace of the whole run goes to, as with weft_trace_start",
+    "WEFT_FLIGHT": "so many MB of memory keep the last events, as with weft_flight_start",
+    "WEFT_FLIGHT_FILE": "where the flight recorder's events go when the program crashes or deadlocks; else weft-flight-PID.json",
+    "WEFT_PROFILE": "a file, .folded, .txt, .pb or .pb.gz, that a profile of the whole run goes to, as with weft_profile_start",
+    "WEFT_HTTP": "the address, such as 127.0.0.1:8080, that the live page is served on during every run, as with weft_http_start",
+    "WEFT_HTTP_TOKEN": "8 to 64 letters, digits and -._~ without which nobody sees that page; if there is none and the address is not the "
+                       "loopback's, one is made and printed on stderr",
+    "WEFT_URING": "0 keeps files away from io_uring",
+    "WEFT_SYSFS": "a folder that stands in for /sys, where cores, caches and nodes are read from",
+}
+
+
 def environment(pages):
-    """The variables that weft_config mentions."""
+    """The variables that weft_config mentions, and the others."""
     code = next(group.declarations for page in pages for group in page.groups if "struct weft_config {" in group.declarations)
     found = re.findall(r"^ +[\w ]+?(\w+);\s*/\* (WEFT_\w+)(.*?) \*/", code, re.M)
-    entries = [f".TP\n.B {name}\n{prose(text.lstrip(':').strip())} (field {escape(field)} of weft_config)"
-               for field, name, text in found]
-    return ".SH ENVIRONMENT\n" + "\n".join(entries) + "\n.TP\n.B WEFT_DEBUG\n" + prose(
-        "what the runtime tells about itself on stderr, words with commas between: `leaks` and others, in docs/inside.md")
+    entries = [(name, f"{prose(text.lstrip(':').strip())} (field {escape(field)} of weft_config)") for field, name, text in found]
+    entries += [(name, prose(text)) for name, text in VARIABLES.items()]
+    return ".SH ENVIRONMENT\n" + "\n".join(f".TP\n.B {name}\n{text}" for name, text in entries) + \
+        "\n.PP\n" + prose("What makes no sense is named on stderr, and weft_run returns -EINVAL.")
 
 
 def overview(opening, pages):

@@ -17,8 +17,14 @@ need_file() { # file package
 want_file() { # file package
     [ -e "$1" ] || wanted="$wanted $2"
 }
+header() { # its path, if it is there
+    find /usr/include "/usr/include/$(uname -m)-linux-gnu" -path "*/$1" 2>/dev/null | head -n 1
+}
+need_header() { # header package
+    need_file "$(header "$1")" "$2"
+}
 want_header() { # header package
-    want_file "$(find /usr/include "/usr/include/$(uname -m)-linux-gnu" -path "*/$1" 2>/dev/null | head -n 1)" "$2"
+    want_file "$(header "$1")" "$2"
 }
 
 for purpose in "$@"; do
@@ -48,7 +54,10 @@ for purpose in "$@"; do
         need fakeroot fakeroot
         need cmake cmake
         need python3 python3
-        need_file /usr/include/liburing.h liburing-dev
+        need_header liburing.h liburing-dev
+        need_header elfutils/libdwfl.h libdw-dev
+        need_header valgrind/memcheck.h valgrind
+        need_header sys/sdt.h systemtap-sdt-dev
         need lintian lintian
         ;;
     test)

@@ -97,6 +97,6 @@ int main(int argc, char **argv)
     show_text("%s", "");
     show_text(
         "Read next: README.md, docs/tutorial.md (from hello to a server), docs/from-go.md, docs/limits.md, examples/.");
-    show_text("Run next: build/examples/http_hello 127.0.0.1:8080, make test, make bench, make docs.");
+    show_text("Run next: make && build/examples/http_hello 127.0.0.1:8080, make test, make bench, make docs.");
     return 0;
 }

@@ -34,6 +34,8 @@ files_are_there() {
     test -f "$(lib)/libweft.a"
     test -f "$(lib)/libweft_posix.so.1"
     test -f image/usr/share/man/man7/weft.7.gz
+    test -f image/usr/share/doc/libweft-dev/README.md
+    test -f image/usr/share/doc/libweft-dev/docs/tutorial.md
     gzip -dc image/usr/share/man/man3/weft_go.3.gz | grep -q weft_go
     test ! -f "$root/tools/weft-gdb.py" || test -f image/usr/share/weft/weft-gdb.py
 }
