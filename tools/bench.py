@@ -82,15 +82,16 @@ def build_tokio(folder):
 def build_boost(folder):
     libraries = ["-lboost_fiber", "-lboost_context", "-lpthread"]
     sources = [str(path) for path in sorted((ROOT / "bench" / "boost").glob("*.cpp"))]
-    run_build("boost", ["g++", "-std=c++17", "-O2", "-g", "-o", str(folder / "boost_bench"), *sources, *libraries], os.environ)
+    options = ["-std=c++17", "-O2", "-g", "-DNDEBUG"]  # without the assertions of Boost's headers
+    run_build("boost", ["g++", *options, "-o", str(folder / "boost_bench"), *sources, *libraries], os.environ)
 
 
 BUILDS = {"go": build_go, "tokio": build_tokio, "boost": build_boost}  # the others are built by make
 
 
 def is_built(peer, path):
-    """Whether the program is newer than all that it is made of. Go and cargo find that out themselves."""
-    sources = [source.stat().st_mtime for source in (ROOT / "bench" / peer).iterdir()]
+    """Whether the program is newer than all that it is made of, its options here too. Go and cargo find that out themselves."""
+    sources = [source.stat().st_mtime for source in (Path(__file__), *(ROOT / "bench" / peer).iterdir())]
     return peer == "boost" and path.exists() and path.stat().st_mtime > max(sources)
 
 
