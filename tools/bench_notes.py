@@ -26,10 +26,14 @@ SCALING = [
 ]
 
 WORKLOAD_NOTES = """\
-`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU unless they say so. A run takes about a
-second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/`, `bench/tokio/`,
-`bench/boost/`, `bench/pthread/` and `bench/bare/` (nothing but the kernel). A twin lacks what its library cannot do or
-nobody would do with it: Boost.Fiber knows no sockets, no select and no preemption, tokio does not multiply matrices.
+`_1p` is one P (GOMAXPROCS=1), and the process, whoever's it is, is kept on one CPU. `_2p` is two Ps on whichever CPUs
+the kernel gives them; threads, which have no Ps, are kept on the first two CPUs instead, in `mutex_contended`,
+`preempt`, `blocking`, `http_raw` and `mixed` too, and with them the clients that they start (`wrk` and that of
+`mixed`), and in `scale_spawn` on as many as there are Ps. Nobody else is kept anywhere: the others use every CPU unless
+they say so. A run takes about a second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`,
+`bench/go/`, `bench/tokio/`, `bench/boost/`, `bench/pthread/` and `bench/bare/` (nothing but the kernel). A twin lacks
+what its library cannot do or nobody would do with it: Boost.Fiber knows no sockets, no select and no preemption, tokio
+does not multiply matrices.
 
 - `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
 - `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
