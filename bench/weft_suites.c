@@ -333,6 +333,7 @@ static struct {
     bool select;
     _Atomic int batches;
     weft_chan *items, *closed; /* the latter never is */
+    int64_t never;             /* a deadline that no pass comes to */
     weft_wg done;
 } prodcons;
 
@@ -351,7 +352,7 @@ static void transfer(weft_case item)
              item.op == WEFT_OP_SEND ? weft_send(item.chan, item.value) : weft_recv(item.chan, item.value));
         return;
     }
-    weft_case cases[] = {item, WEFT_AT(weft_now() + 3600 * WEFT_SEC), WEFT_RECV(prodcons.closed, NULL)};
+    weft_case cases[] = {item, WEFT_AT(prodcons.never), WEFT_RECV(prodcons.closed, NULL)};
     expect("the case that was ready", weft_select(cases, 3), 0);
 }
 
@@ -382,6 +383,7 @@ static void prodcons_pass(void)
     int procs = weft_procs(0);
     prodcons.items = new_chan(sizeof(int64_t), prodcons.capacity);
     prodcons.closed = new_chan(0, 0);
+    prodcons.never = weft_now() + 3600 * WEFT_SEC;
     prodcons.batches = PRODCONS_CALLS / CALLS_AT_ONCE;
     weft_wg_add(&prodcons.done, 2 * procs);
     for (int i = 0; i < procs; i++) {

@@ -6,6 +6,9 @@
     tools/bench.py --docs           writes docs/benchmarks.md from that results.json; runs nothing
     tools/bench.py --report         writes report.html again, likewise
 
+What is less than a full run (see below), or was ended before its last round, is in results-part.json, which is written after each
+round: results.json is always a full run.
+
 Each program (build/bench/weft_bench, go_bench, tokio_bench, boost_bench, pthread_bench, bare_bench) lists its workloads with -l
 and prints lines `NAME VALUE UNIT`. The runs are interleaved (weft, go, tokio, ..., weft, ...) and each round goes through
 all workloads, so that a noisy moment of the machine hits everybody, and no workload in all of its runs; who begins
@@ -32,16 +35,19 @@ from pathlib import Path
 
 import bench_report
 from bench_notes import SCALING
-from bench_report import FIXED_PROCS, FIXED_SIZE, SCALE_PROCS, SCALE_SIZES
+from bench_report import FIXED_PROCS, FIXED_SIZE, SCALE_PROCS, SCALE_SIZES, WANTED_ROUNDS
 from bench_results import LABELS, Results
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "benchmarks.md"
+FULL, PART = "results.json", "results-part.json"
 PEERS = ["go", "tokio", "boost", "pthread", "bare"]
-ROUNDS, QUICK_ROUNDS = 5, 2
+ROUNDS, QUICK_ROUNDS = WANTED_ROUNDS, 2
 QUICK_PROCS, QUICK_SIZES = (1, 2, 8), (1000, 10000, 100000)
 DEFAULT_BUILD_TYPE = "RelWithDebInfo (-O2 -g)"  # of CMakeLists.txt
 TIME_LIMIT = 60  # seconds for one run
+OLDEST_RUST = 1, 85  # that can build what the tokio twin depends on
+NEEDS = {"http_raw": "wrk"}  # workloads that run a command
 
 
 def fail(message):
@@ -68,29 +74,46 @@ class Program:
         self.workloads = output_of([path, "-l"]).split()
 
 
+def go_module(version):
+    """A go.mod with the language of that version: an older one would have Go behave as it did then (timers, GOMAXPROCS)."""
+    text = (ROOT / "bench" / "go" / "go.mod").read_text()
+    return re.sub(r"^go .*$", f"go {first_match(r'go([0-9]+[.][0-9]+)', version, '1.19')}", text, flags=re.MULTILINE)
+
+
 def build_go(folder):
     env = dict(os.environ, GOTOOLCHAIN="local", GOWORK="off")
-    run_build("go", ["go", "build", "-o", str(folder / "go_bench"), "."], env)
+    module = folder / "go.mod"
+    module.write_text(go_module(output_of(["go", "env", "GOVERSION"])))
+    run_build("go", ["go", "build", f"-modfile={module}", "-o", str(folder / "go_bench"), "."], env)
+
+
+def is_old_rust(version):
+    """Of a line such as "rustc 1.63.0". What cannot be read is left to cargo."""
+    found = re.search(r" (\d+)\.(\d+)", version)
+    return found is not None and (int(found.group(1)), int(found.group(2))) < OLDEST_RUST
 
 
 def build_tokio(folder):
     target = folder / "tokio"
-    if run_build("tokio", ["cargo", "build", "--release", "--target-dir", str(target)], os.environ):
+    if any(is_old_rust(output_of([command, "--version"])) for command in ("cargo", "rustc")):
+        say(f"tokio: needs Rust {OLDEST_RUST[0]}.{OLDEST_RUST[1]} or later, left out")
+    elif run_build("tokio", ["cargo", "build", "--release", "--target-dir", str(target)], os.environ):
         shutil.copy2(target / "release" / "tokio_bench", folder / "tokio_bench")
 
 
 def build_boost(folder):
     libraries = ["-lboost_fiber", "-lboost_context", "-lpthread"]
     sources = [str(path) for path in sorted((ROOT / "bench" / "boost").glob("*.cpp"))]
-    run_build("boost", ["g++", "-std=c++17", "-O2", "-g", "-o", str(folder / "boost_bench"), *sources, *libraries], os.environ)
+    options = ["-std=c++17", "-O2", "-g", "-DNDEBUG"]  # without the assertions of Boost's headers
+    run_build("boost", ["g++", *options, "-o", str(folder / "boost_bench"), *sources, *libraries], os.environ)
 
 
 BUILDS = {"go": build_go, "tokio": build_tokio, "boost": build_boost}  # the others are built by make
 
 
 def is_built(peer, path):
-    """Whether the program is newer than all that it is made of. Go and cargo find that out themselves."""
-    sources = [source.stat().st_mtime for source in (ROOT / "bench" / peer).iterdir()]
+    """Whether the program is newer than all that it is made of, its options here too. Go and cargo find that out themselves."""
+    sources = [source.stat().st_mtime for source in (Path(__file__), *(ROOT / "bench" / peer).iterdir())]
     return peer == "boost" and path.exists() and path.stat().st_mtime > max(sources)
 
 
@@ -145,7 +168,7 @@ class RunFailed(Exception):
 
 
 class NotPossible(Exception):
-    """The program said why it cannot do this workload here, such as O_DIRECT on a file system without."""
+    """Why this program cannot do this workload here, such as O_DIRECT on a file system without."""
 
 
 def parse(output):
@@ -167,6 +190,12 @@ class Run(collections.namedtuple("Run", "workload procs size")):
     def options(self):
         return [] if self.procs is None else ["-p", str(self.procs), "-n", str(self.size)]
 
+    @property
+    def cpus(self):
+        """One CPU for what runs on one P, whoever's it is: the kernel moves nobody meanwhile. The others may use all."""
+        usable = os.sched_getaffinity(0)
+        return {max(usable)} if self.workload.endswith("_1p") else usable
+
 
 def runs_of(workload, quick):
     if workload not in dict(SCALING):
@@ -177,9 +206,12 @@ def runs_of(workload, quick):
 
 
 def run_once(program, run):
-    command = [program.path, *run.options, run.workload]
+    command, cpus = [program.path, *run.options, run.workload], run.cpus
+    if run.workload in NEEDS and shutil.which(NEEDS[run.workload]) is None:
+        raise NotPossible(f"there is no {NEEDS[run.workload]} command")
     try:
-        result = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=TIME_LIMIT)
+        result = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=TIME_LIMIT,
+                                preexec_fn=lambda: os.sched_setaffinity(0, cpus))
     except subprocess.TimeoutExpired:
         raise RunFailed(f"took more than {TIME_LIMIT} s", "") from None
     if result.returncode < 0:
@@ -191,7 +223,7 @@ def run_once(program, run):
     except ValueError:
         raise RunFailed("printed something that is no result", result.stdout) from None
     if not values:
-        raise NotPossible(result.stderr.strip())
+        raise NotPossible(" ".join(result.stderr.split()).removeprefix("bench: ") or "it prints nothing")
     return values
 
 
@@ -236,26 +268,32 @@ def make_plan(programs, runs, rounds):
     return plan
 
 
-def run_all(programs, runs, results):
-    plan = make_plan(programs, runs, results.rounds)
+def run_step(program, run, results, progress):
+    start = time.monotonic()
+    try:
+        results.add(program.label, run_once(program, run))
+    except RunFailed as failure:
+        reason, detail = failure.args
+        results.failures.append((program.label, run.label, reason))
+        progress.clear()
+        say(f"{program.label} {run.label}: {reason}\n{detail.strip()[-2000:]}")
+    except NotPossible as reason:
+        results.impossible[program.label, run.label] = str(reason)
+        progress.clear()
+        say(f"{program.label} {run.label}: left out: {reason}")
+    progress.took(program, run, time.monotonic() - start)
+
+
+def run_all(programs, runs, rounds, results, after_round):
+    plan = make_plan(programs, runs, rounds)
     progress = Progress(plan, results.seconds)
     for position, (program, run) in enumerate(plan):
-        if results.has_given_up(program.label, run.label):
-            continue
-        progress.show(position)
-        start = time.monotonic()
-        try:
-            results.add(program.label, run_once(program, run))
-        except RunFailed as failure:
-            reason, detail = failure.args
-            results.failures.append((program.label, run.label, reason))
-            progress.clear()
-            say(f"{program.label} {run.label}: {reason}\n{detail.strip()[-2000:]}")
-        except NotPossible as reason:
-            results.impossible.add((program.label, run.label))
-            progress.clear()
-            say(f"{program.label} {run.label}: left out: {reason}")
-        progress.took(program, run, time.monotonic() - start)
+        if not results.has_given_up(program.label, run.label):
+            progress.show(position)
+            run_step(program, run, results, progress)
+        if (position + 1) % (len(plan) // rounds) == 0:
+            results.rounds += 1
+            after_round()
     progress.clear()
 
 
@@ -326,13 +364,34 @@ def is_quick():
     return os.environ.get("QUICK", "0") not in ("", "0")
 
 
-def former_seconds(path):
+def former_seconds(folder):
     """What each run took the last time, if there was one that can be read and was as quick as this one."""
-    try:
-        former = Results.read(path)
-    except (OSError, ValueError, KeyError):
-        return {}
-    return former.seconds if ("QUICK" in former.partial) == is_quick() else {}
+    seconds = {}
+    for name in (FULL, PART):
+        try:
+            former = Results.read(folder / name)
+        except (OSError, ValueError, KeyError):
+            continue
+        if ("QUICK" in former.partial) == is_quick():
+            seconds.update(former.seconds)
+    return seconds
+
+
+class Keeper:
+    """Writes the results after each round. Those of a full run take the place of the last full one when it is over."""
+
+    def __init__(self, folder, results, rounds):
+        self.folder, self.results, self.rounds, self.partial = folder, results, rounds, results.partial
+        self.began = time.monotonic()
+
+    def after_round(self):
+        results, part = self.results, self.folder / PART
+        unfinished = [f"{results.rounds} of {self.rounds} rounds"] if results.rounds < self.rounds else []
+        results.partial = self.partial + unfinished
+        results.facts["time"] = f"{(time.monotonic() - self.began) / 60:.0f} minutes"
+        results.write(part)
+        if not results.partial:
+            part.replace(self.folder / FULL)
 
 
 def measure(build):
@@ -342,12 +401,11 @@ def measure(build):
     workloads = list_from_environment("ONLY", programs[0].workloads)
     labels = [p.label for p in programs]
     partial = [name for name in ("QUICK", "ONLY", "AGAINST") if os.environ.get(name, "0") not in ("", "0")]
-    results = Results(labels, QUICK_ROUNDS if is_quick() else ROUNDS, machine_facts(cache, labels), partial)
-    results.seconds = former_seconds(folder / "results.json")
-    began = time.monotonic()
-    run_all(programs, [run for name in workloads for run in runs_of(name, is_quick())], results)
-    results.facts["time"] = f"{(time.monotonic() - began) / 60:.0f} minutes"
-    results.write(folder / "results.json")
+    results = Results(labels, 0, machine_facts(cache, labels), partial)
+    results.seconds = former_seconds(folder)
+    rounds = QUICK_ROUNDS if is_quick() else ROUNDS
+    keeper = Keeper(folder, results, rounds)
+    run_all(programs, [run for name in workloads for run in runs_of(name, is_quick())], rounds, results, keeper.after_round)
     bench_report.print_tables(results)
     bench_report.print_targets(results)
     return results
@@ -355,14 +413,15 @@ def measure(build):
 
 def write_report(folder, results):
     (folder / "report.html").write_text(bench_report.html(results))
-    say(f"{folder / 'report.html'} has the plots, {folder / 'results.json'} the samples")
+    say(f"{folder / 'report.html'} has the plots, {folder / (PART if results.partial else FULL)} the samples")
 
 
-def read_results(folder):
-    path = folder / "results.json"
-    if not path.exists():
-        fail(f"there is no {path}: run make bench first")
-    return Results.read(path)
+def read_results(folder, names):
+    """Of the first of these files that is there."""
+    for name in names:
+        if (folder / name).exists():
+            return Results.read(folder / name)
+    return fail(f"there is no {folder / names[0]}: run make bench first")
 
 
 def main():
@@ -370,12 +429,12 @@ def main():
     build = arguments.build.resolve()
     folder = build / "bench"
     if arguments.docs:
-        results = read_results(folder)
-        if results.partial:
+        results = read_results(folder, [FULL])
+        if results.partial:  # by a former version of this tool
             fail(f"--docs needs a full run: the last one was with {', '.join(results.partial)}")
         DOCS.write_text(bench_report.markdown(results))
         return 0
-    results = read_results(folder) if arguments.report else measure(build)
+    results = read_results(folder, [FULL, PART]) if arguments.report else measure(build)
     write_report(folder, results)
     return 1 if results.failures and not arguments.report else 0
 

@@ -26,10 +26,14 @@ SCALING = [
 ]
 
 WORKLOAD_NOTES = """\
-`_1p` is one P (GOMAXPROCS=1, one CPU), `_2p` two; the others use every CPU unless they say so. A run takes about a
-second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`, `bench/go/`, `bench/tokio/`,
-`bench/boost/`, `bench/pthread/` and `bench/bare/` (nothing but the kernel). A twin lacks what its library cannot do or
-nobody would do with it: Boost.Fiber knows no sockets, no select and no preemption, tokio does not multiply matrices.
+`_1p` is one P (GOMAXPROCS=1), and the process, whoever's it is, is kept on one CPU. `_2p` is two Ps on whichever CPUs
+the kernel gives them; threads, which have no Ps, are kept on the first two CPUs instead, in `mutex_contended`,
+`preempt`, `blocking`, `http_raw` and `mixed` too, and with them the clients that they start (`wrk` and that of
+`mixed`), and in `scale_spawn` on as many as there are Ps. Nobody else is kept anywhere: the others use every CPU unless
+they say so. A run takes about a second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`,
+`bench/go/`, `bench/tokio/`, `bench/boost/`, `bench/pthread/` and `bench/bare/` (nothing but the kernel). A twin lacks
+what its library cannot do or nobody would do with it: Boost.Fiber knows no sockets, no select and no preemption, tokio
+does not multiply matrices.
 
 - `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
 - `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
@@ -45,7 +49,8 @@ nobody would do with it: Boost.Fiber knows no sockets, no select and no preempti
 - `ring_1p`, `ring_2p`: 503 goroutines in a ring of unbuffered channels pass a token: the thread-ring of the Computer
   Language Benchmarks Game. What is unbuffered elsewhere has a capacity of 1 in tokio.
 - `skynet_2p`: a tree of goroutines with 10 below each and 1,000,000 leaves, whose numbers are summed by unbuffered
-  channels; cold, the first thing that the process does. `.warm`: again and again after that.
+  channels (capacity 10 in tokio, 15 in Boost.Fiber, so that no child waits); cold, the first thing that the process
+  does. `.warm`: again and again after that.
 - `fib_2p`: fib(27) with a goroutine for each call down to n < 2 and a wait group for each pair.
 - `sieve_2p`: the first 2,000 primes through a chain of filters, a goroutine and an unbuffered channel for each.
 - `pipeline_warm`: 64 chains of 4 goroutines, in each of which a buffer of 16 KiB goes round by unbuffered channels
@@ -64,9 +69,11 @@ nobody would do with it: Boost.Fiber knows no sockets, no select and no preempti
   sends the time 500 times, 1 ms after the last was taken. `.p50`, `.p99`, `.max`: how long after that time it runs.
 - `quantum_cost`: what a quantum of 1 ms costs 4 goroutines that compute for 30 ms each on two Ps, against no preemption
   at all; the best of 20 runs of either, in turn. `.percent`: in time. `.cpu_percent`: in processor time.
-- `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, where no scheduler sees them, while two
-  others count and yield every 30 us or so. `.total`: until all have slept, 200 ms at best. `.counted`: what the two
-  came to meanwhile. `.threads`: the most OS threads of the process. tokio: `spawn_blocking` for each sleep.
+- `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, which holds up the thread, while two
+  others count and yield every 30 us or so. Every scheduler is told of each sleep: Weft by `weft_block_enter` and
+  `weft_block_leave` around it, Go by `syscall.Nanosleep`, which announces itself, tokio by `spawn_blocking`. `.total`:
+  until all have slept, 200 ms at best. `.counted`: what the two came to meanwhile. `.threads`: the most OS threads of
+  the process.
 - `echo_2p`: 64 TCP connections in the process, a goroutine at each end, 64 bytes to and fro. `.cpu_per_rt`: processor
   time of a round trip, both ends. Bare: two threads with an epoll each; both ends of a connection are on the same.
 - `http_raw`: a keep-alive server that finds the end of each request and sends a fixed answer, on two Ps, asked by `wrk
@@ -82,7 +89,7 @@ nobody would do with it: Boost.Fiber knows no sockets, no select and no preempti
 - `chameneos`: the Game's chameneos-redux: `.3` or `.10` creatures meet in pairs at one place and change their colours.
 - `chained_spawn`, `ping_pong`, `spawn_many`, `yield_many`: the four of the article on tokio's scheduler: 1,000 tasks
   each of which starts the next; 1,000 tasks that each start another one, ask it and are answered; 10,000 tasks; 200
-  tasks that yield 1,000 times.
+  tasks that yield 1,000 times. Threads: all are joined.
 - `matmul`: two matrices of 512 x 512 numbers, by products of quarters down to 32 x 32, four at a time. Most of it is
   arithmetic, and so the compilers'.
 - `create_goroutines`, `pingpong_hog`, `chan_prodcons`, `select_prodcons`, `wakeup_parallel`, `matmult`: twins of the
@@ -92,6 +99,6 @@ nobody would do with it: Boost.Fiber knows no sockets, no select and no preempti
   and by a select beside a timer; two goroutines that work for 0 to 100 us and wake each other; a product of matrices
   whose longest side is halved down to 8.
 - `scale_spawn`, `scale_pairs`, `scale_mpmc`, `scale_skynet`: so many goroutines on so many Ps are started and end; play
-  ping-pong in pairs; send and receive, one half each, by one channel; are the leaves of a tree. Except for the first
-  and the last, starting them is not counted.
+  ping-pong in pairs; send and receive, one half each, by one channel; are the leaves of a tree, with channels as in
+  `skynet_2p`. Except for the first and the last, starting them is not counted.
 """.splitlines()

@@ -5,6 +5,7 @@ from bench_notes import SCALING, SECTIONS, WORKLOAD_NOTES
 from bench_results import LABELS, TARGETS, number, verdict
 
 SCALE_PROCS, SCALE_SIZES = (1, 2, 4, 8, 16), (1000, 10000, 100000, 1000000)
+WANTED_ROUNDS = 5  # of a full run
 FIXED_PROCS, FIXED_SIZE = 2, 10000  # while the other one changes
 
 
@@ -76,6 +77,10 @@ def aligned(rows, left=1):
         yield "  ".join(cells).rstrip()
 
 
+def few_rounds(results):
+    return f" (fewer than the {WANTED_ROUNDS} of a full run)" if results.rounds < WANTED_ROUNDS else ""
+
+
 def print_tables(results):
     rows = table_rows(results)
     if len(rows) > 1:
@@ -86,7 +91,10 @@ def print_tables(results):
             if rows:
                 print(f"\n{name}: {words}, {other}, ns")
                 print("\n".join(aligned(rows)))
-    print(f"\nbest / median of {results.rounds} interleaved runs; the ratios compare the best, above 1 Weft is ahead")
+    for label, names, reason in left_out(results):
+        print(f"\nleft out: {LABELS[label]} {', '.join(names)}: {reason}")
+    print(f"\nbest / median of {results.rounds} interleaved runs{few_rounds(results)}; the ratios compare the best, above 1 Weft is"
+          " ahead")
 
 
 def print_targets(results):
@@ -94,6 +102,14 @@ def print_targets(results):
         met, words = target.judge(results)
         if met is not None:
             print(f"{verdict(met):7} {target.key}: {words}; wanted: {target.wanted}")
+
+
+def left_out(results):
+    """What a program cannot do: (label, its workloads, the reason), those of one reason together."""
+    together = {}
+    for (label, workload), reason in results.impossible.items():
+        together.setdefault((label, reason), []).append(workload)
+    return [(label, workloads, reason) for (label, reason), workloads in together.items()]
 
 
 def losses(results):
@@ -166,7 +182,7 @@ def marked(row):
 def html(results):
     facts = "; ".join(f"{name}: {value}" for name, value in results.facts.items())
     less = f" Not a full run: {', '.join(results.partial)}." if results.partial else ""
-    lead = f"Best of {results.rounds} runs, the programs taking turns.{less} {plots.escape(facts)}."
+    lead = f"Best of {results.rounds} runs{few_rounds(results)}, the programs taking turns.{less} {plots.escape(facts)}."
     for label in LABELS.values():
         plots.default_palette.place(label)
     parts = [plots.heading("Targets"), plots.paragraph(plots.escape(summary(results))), target_table(results)]
@@ -182,6 +198,10 @@ def html(results):
               plots.paragraph("Best / median. A ratio compares the best and is above 1 where Weft is ahead; bold where it is"
                               " not."),
               plots.table(rows[0], [marked(row) for row in rows[1:]])]
+    if results.impossible:
+        parts += [plots.heading("Left out"),
+                  plots.table(["program", "workloads", "reason"],
+                              [[LABELS[label], ", ".join(names), reason] for label, names, reason in left_out(results)])]
     if results.failures:
         parts += [plots.heading("Runs that failed"),
                   plots.table(["program", "workload", "reason"], [[LABELS[f[0]], *f[1:]] for f in results.failures])]
@@ -203,6 +223,14 @@ def markdown_targets(results):
         measured = f" ({words})" if words else ""
         lines.append(f"- **{verdict(met)}**: {target.sentence} `{target.name}`{measured}")
     return lines
+
+
+def markdown_left_out(results):
+    if not results.impossible:
+        return []
+    lines = [f"- {LABELS[label]} {', '.join(f'`{name}`' for name in names)}: {reason}."
+             for label, names, reason in left_out(results)]
+    return ["", "Left out, since it cannot be done:", ""] + lines
 
 
 def markdown_losses(results):
@@ -230,7 +258,8 @@ def markdown(results):
              f"Best / median of {results.rounds} runs, the programs taking turns. A ratio compares the best and is above 1"
              " where Weft is ahead.",
              "The figures hold for this machine at that time; the ratios travel better than the figures.", ""]
-    lines += [summary(results), ""] + markdown_table(table_rows(results), 2) + markdown_scaling(results)
+    lines += [summary(results), ""] + markdown_table(table_rows(results), 2) + markdown_left_out(results)
+    lines += markdown_scaling(results)
     lines += ["", "## Targets", ""] + markdown_targets(results)
     lines += ["", "## Where Weft loses", "", "Whatever a peer does better, target or not.", ""] + markdown_losses(results)
     if results.failures:

@@ -28,7 +28,7 @@ class Results:
         self.samples = {}
         self.seconds = {}  # of the last run, by "label workload"
         self.failures = []  # (label, workload, reason)
-        self.impossible = set()  # (label, workload)
+        self.impossible = {}  # by (label, workload): the reason
 
     def add(self, label, values):
         for name, (value, unit) in values.items():
@@ -75,7 +75,8 @@ class Results:
                    "values": values,
                    "targets": {target.key: {"target": target.sentence, "result": verdict(target.judge(self)[0])}
                                for target in TARGETS},
-                   "failures": [list(failure) for failure in self.failures], "seconds": self.seconds}
+                   "failures": [list(failure) for failure in self.failures],
+                   "impossible": [[*who, reason] for who, reason in self.impossible.items()], "seconds": self.seconds}
         path.write_text(json.dumps(content, indent=1) + "\n")
 
     @staticmethod
@@ -87,6 +88,7 @@ class Results:
             for label, entry in value["by"].items():
                 results.samples[label, name] = entry["samples"]
         results.failures = [tuple(failure) for failure in content["failures"]]
+        results.impossible = {(label, workload): reason for label, workload, reason in content.get("impossible", [])}
         results.seconds = content["seconds"]
         return results
 

@@ -27,7 +27,7 @@ import plots
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "models.md"
-QUICK = bool(os.environ.get("QUICK"))
+QUICK = os.environ.get("QUICK", "0") not in ("", "0")
 CORES = len(os.sched_getaffinity(0))
 LIMIT = 120  # seconds for one run
 MAX_LINES = 300  # of a model

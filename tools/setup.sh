@@ -85,9 +85,9 @@ for purpose in "$@"; do
         ;;
     bench)
         need python3 python3
-        need go golang-go
-        need cargo cargo
-        need wrk wrk
+        want go golang-go
+        want cargo cargo
+        want wrk wrk
         want_header liburing.h liburing-dev
         want_header elfutils/libdwfl.h libdw-dev
         want g++ g++

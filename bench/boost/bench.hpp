@@ -50,6 +50,7 @@ void pipeline(const Workload &w);
 // crowd.cpp
 void spawn_batch(int n);
 void parked(const Workload &w);
+void sleepers(const Workload &w);
 void timers(const Workload &w);
 void scale_spawn(const Workload &w);
 void scale_pairs(const Workload &w);

@@ -4,6 +4,7 @@
 // the threads.
 #include "bench.hpp"
 
+#include <cstdio>
 #include <cstdlib>
 
 void spawn_batch(int n)
@@ -68,6 +69,25 @@ void parked(const Workload &w)
     report_part(w, "create", double(now_ns() - begin) / 1e6, "ms");
     report_part(w, "bytes", double(memory_bytes() - before) / w.size, "B");
     report_part(w, "wake", double(crowd->let_go()) / 1e6, "ms");
+}
+
+// ---- sleepers: fibers that all sleep; the end of the process ends them ----
+
+void sleepers(const Workload &w)
+{
+    spawn_batch(1000);
+    int64_t before = memory_bytes(), begin = now_ns();
+    WaitGroup about_to_sleep(w.size);
+    for (int i = 0; i < w.size; i++)
+        go([=]() mutable {
+            about_to_sleep.done();
+            boost::this_fiber::sleep_for(std::chrono::minutes(10));
+        });
+    about_to_sleep.wait();
+    report_part(w, "create", double(now_ns() - begin) / 1e6, "ms");
+    report_part(w, "bytes", double(memory_bytes() - before) / w.size, "B");
+    std::fflush(stdout);
+    std::_Exit(0);
 }
 
 // ---- timers: w.size fibers sleep for random times; how late do they wake? ----

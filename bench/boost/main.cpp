@@ -163,6 +163,8 @@ static const Workload workloads[] = {
     {"sieve_2p", 2, sieve, 0},
     {"pipeline_warm", 2, pipeline, 0},
     {"parked_10k", 0, parked, 10000},
+    {"parked_1m", 0, parked, 1000000}, // tells why not
+    {"sleepers_1m", 0, sleepers, 1000000},
     {"timers_100k", 0, timers, 100000},
     {"chameneos", 0, chameneos, 0},
     {"chained_spawn", 0, chained_spawn, 0},
@@ -235,7 +237,7 @@ static void run(const Workload &w)
 {
     const int most_fibers = 100000; // some 10 KB each
     if (w.size > most_fibers) {
-        std::fprintf(stderr, "bench: no more than %d fibers at once\n", most_fibers);
+        std::fprintf(stderr, "bench: no more than %d fibers at once, of some 10 KB each\n", most_fibers);
         return;
     }
     threads_of_run = w.threads > 0 ? w.threads : int(std::thread::hardware_concurrency());

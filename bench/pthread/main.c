@@ -51,6 +51,31 @@ static void yield(const struct workload *w)
     report(w, per_op(yield_pass, YIELDS), "ns/switch");
 }
 
+/* ---- yield_many: 200 threads yield 1,000 times each ------------------------------------------------------------- */
+
+enum { YIELDERS = 200, YIELDS_EACH = 1000 };
+
+static void *yield_often(void *arg)
+{
+    for (int i = 0; i < YIELDS_EACH; i++)
+        sched_yield();
+    return arg;
+}
+
+static void yield_many_pass(void)
+{
+    pthread_t threads[YIELDERS];
+    for (int i = 0; i < YIELDERS; i++)
+        threads[i] = start_thread(yield_often, NULL);
+    for (int i = 0; i < YIELDERS; i++)
+        join(threads[i]);
+}
+
+static void yield_many(const struct workload *w)
+{
+    report(w, per_op(yield_many_pass, 1) / 1e3, "us");
+}
+
 /* ---- spawn, spawnjoin ------------------------------------------------------------------------------------------- */
 
 enum { SPAWNS = 1000, BATCH = 100, MOST_SPAWNED = 10000 };
@@ -106,6 +131,16 @@ static void scale_spawn(const struct workload *w)
     }
     spawned_at_once = w->size;
     report(w, per_op_in(measure_ns() / 4, spawn_all, spawned_at_once), "ns/spawn");
+}
+
+static void spawn_many_pass(void)
+{
+    spawn_batch(MOST_SPAWNED);
+}
+
+static void spawn_many(const struct workload *w)
+{
+    report(w, per_op(spawn_many_pass, 1) / 1e3, "us");
 }
 
 /* ---- parked ----------------------------------------------------------------------------------------------------- */
@@ -496,6 +531,9 @@ static const struct workload workloads[] = {
     {"files_hot", 0, files, 0},
     {"files_direct", 0, files, O_DIRECT},
     {"chameneos", 0, chameneos, 0},
+    {"ping_pong", 0, ping_pong, 0},
+    {"spawn_many", 0, spawn_many, 0},
+    {"yield_many", 0, yield_many, 0},
     {"chan_prodcons", 0, chan_prodcons, 0},
     {"scale_spawn", 2, scale_spawn, 1000},
     {0},

@@ -223,6 +223,50 @@ void chameneos(const struct workload *w)
     report_part(w, "10", per_op_in(measure_ns() / 2, chameneos_pass, MEETINGS), "ns/meeting");
 }
 
+/* ---- ping_pong: 1,000 threads, each of which starts another one, asks it and is answered ------------------------ */
+
+enum { PINGS = 1000 };
+
+struct exchange {
+    struct queue question, answer;
+};
+
+static void *answer_one(void *arg)
+{
+    struct exchange *e = arg;
+    int64_t v;
+    take(&e->question, &v);
+    put(&e->answer, v);
+    return NULL;
+}
+
+static void *ask_one(void *arg)
+{
+    struct exchange e;
+    int64_t v;
+    open_queue(&e.question, 1);
+    open_queue(&e.answer, 1);
+    pthread_t other = start_thread(answer_one, &e);
+    put(&e.question, 0);
+    take(&e.answer, &v);
+    join(other);
+    return arg;
+}
+
+static void ping_pong_pass(void)
+{
+    pthread_t threads[PINGS];
+    for (int i = 0; i < PINGS; i++)
+        threads[i] = start_thread(ask_one, NULL);
+    for (int i = 0; i < PINGS; i++)
+        join(threads[i]);
+}
+
+void ping_pong(const struct workload *w)
+{
+    report(w, per_op(ping_pong_pass, 1) / 1e3, "us");
+}
+
 /* ---- chan_prodcons: for each CPU a producer and a consumer, all on one queue ------------------------------------ */
 
 enum { PRODCONS_CALLS = 20000, CALLS_AT_ONCE = 1000, MOST_CPUS = 256, PRODCONS_PARTS = 3 };

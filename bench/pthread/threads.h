@@ -15,6 +15,7 @@ void join(pthread_t t);
 void stream(const struct workload *w);
 void ring(const struct workload *w);
 void chameneos(const struct workload *w);
+void ping_pong(const struct workload *w);
 void chan_prodcons(const struct workload *w);
 
 #endif

@@ -5,6 +5,8 @@ and reports what it is given as it should. Nothing is timed here.
 
     tests/bench/run.py BUILD        BUILD: a build folder, whose bench/weft_bench is run
 """
+import contextlib
+import io
 import math
 import os
 import pathlib
@@ -100,6 +102,7 @@ def canned():
             results.add("weft", {name: (weft * procs, "ns/spawn")})
             results.add("go", {name: (go * procs, "ns/spawn")})
     results.failures.append(("go", "sieve_2p", "took more than 60 s"))
+    results.impossible = {("go", "files_direct"): "no O_DIRECT <here>", ("go", "files_hot"): "no O_DIRECT <here>"}
     return results
 
 
@@ -144,6 +147,7 @@ def results_survive_their_file():
         results.write(path)
         again = Results.read(path)
     assert again.samples == results.samples and again.units == results.units and again.failures == results.failures
+    assert again.impossible == results.impossible
     assert bench_report.markdown(again) == bench_report.markdown(results)
 
 
@@ -151,6 +155,7 @@ def losses_and_failures_are_told():
     text = bench_report.markdown(canned())
     assert "`parked_10k.bytes`: Go is 2.00 times better (4,400 against 2,200 B)." in text
     assert "- Go `sieve_2p`: took more than 60 s." in text
+    assert "- Go `files_direct`, `files_hot`: no O_DIRECT <here>." in text
     assert "| yield_1p | ns/switch | 10.0 / 11.0 | 80.0 / 90.0 | 8.00 |" in text
     assert "| 4 | 40.0 / 44.0 | 320 / 360 |" in text
     assert "one <of> a kind" in text
@@ -158,7 +163,8 @@ def losses_and_failures_are_told():
 
 def the_page_is_well_formed_and_has_the_plots():
     page = bench_report.html(canned())
-    assert "<of>" not in page and "http" not in page.replace("http_raw", "")
+    assert "<of>" not in page and "<here>" not in page and "files_direct, files_hot" in page
+    assert "fewer than the 5" in page and "http" not in page.replace("http_raw", "")
     figures = re.findall(r"<figure>.*?</figure>", page, re.S)
     for figure in figures:
         xml.etree.ElementTree.fromstring(figure)
@@ -192,6 +198,60 @@ def who_fails_twice_is_given_up():
     assert results.has_given_up("weft", "x") and not results.has_given_up("weft", "y")
 
 
+def unfinished_and_partial_results_never_replace_full_ones():
+    a = type("Program", (), {"label": "weft", "path": "/bin/true", "workloads": ["x"]})
+
+    def run(folder, partial, after_round=lambda: None):
+        results = Results(["weft"], 0, {}, partial)
+        keeper = bench.Keeper(folder, results, 2)
+
+        def keep():
+            keeper.after_round()
+            after_round()
+        with contextlib.redirect_stderr(io.StringIO()):
+            bench.run_all([a], bench.runs_of("x", False), 2, results, keep)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        full, part = folder / bench.FULL, folder / bench.PART
+        run(folder, ["ONLY"])
+        assert not full.exists() and Results.read(part).partial == ["ONLY"]
+        run(folder, [])
+        assert Results.read(full).rounds == 2 and not part.exists()
+        assert Results.read(full).impossible == {("weft", "x"): "it prints nothing"}
+        before = full.read_text()
+        try:
+            run(folder, [], stop)
+        except KeyboardInterrupt:
+            pass
+        assert full.read_text() == before and Results.read(part).partial == ["1 of 2 rounds"]
+        assert bench.read_results(folder, [bench.FULL]).partial == []
+
+
+def one_p_is_one_cpu_for_every_program():
+    usable = os.sched_getaffinity(0)
+    assert len(bench.Run("yield_1p", None, None).cpus) == 1
+    assert bench.Run("http_raw", None, None).cpus == bench.Run("spawn_2p", None, None).cpus == usable
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / "program"
+        script.write_text("#!/bin/sh\necho $1 $(nproc) CPUs\n")
+        script.chmod(0o755)
+        program = type("Program", (), {"label": "a", "path": script})
+        assert bench.run_once(program, bench.Run("x_1p", None, None)) == {"x_1p": (1.0, "CPUs")}
+        assert bench.run_once(program, bench.Run("x_2p", None, None)) == {"x_2p": (float(len(usable)), "CPUs")}
+
+
+def versions_of_compilers_are_read():
+    assert re.search(r"^go 1\.26$", bench.go_module("go1.26.8"), re.M) and "module weft/bench" in bench.go_module("go1.26.8")
+    assert re.search(r"^go 1\.28$", bench.go_module("devel go1.28-0123abc X:some"), re.M)
+    assert bench.is_old_rust("rustc 1.63.0") and bench.is_old_rust("cargo 0.66.0") and bench.is_old_rust("cargo 1.84.1 (abc)")
+    assert not bench.is_old_rust("rustc 1.85.0 (abc 2025-02-17)") and not bench.is_old_rust("cargo 2.0.0")
+    assert not bench.is_old_rust("")
+
+
 def what_is_no_result_is_refused():
     script = type("Program", (), {"label": "a", "path": "/bin/echo"})
     try:
@@ -208,7 +268,8 @@ def main():
     for fn in (best_is_the_least_of_times_and_the_most_of_rates, a_ratio_is_above_one_where_weft_is_ahead, targets_are_judged,
                results_survive_their_file, losses_and_failures_are_told, the_page_is_well_formed_and_has_the_plots,
                runs_are_interleaved_and_take_turns_at_the_beginning, scaling_has_its_points, who_fails_twice_is_given_up,
-               what_is_no_result_is_refused):
+               unfinished_and_partial_results_never_replace_full_ones, one_p_is_one_cpu_for_every_program,
+               versions_of_compilers_are_read, what_is_no_result_is_refused):
         case(fn)
     check_options(program)
     check_workloads(program)
