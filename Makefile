@@ -5,7 +5,7 @@ JOBS   ?= $(shell nproc)
 SOAK_SECONDS ?= 3600
 SOAK_MATCH   ?= .
 
-.PHONY: all demo test test-asan test-tsan soak bench lab docs amalgamation deb install format clean
+.PHONY: all demo test test-asan test-tsan numa soak bench lab docs amalgamation deb install format clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) --parallel $(JOBS)
@@ -27,6 +27,12 @@ test:
 test-asan test-tsan:
 	@tools/setup.sh build test
 	@tools/test.py --jobs $(JOBS) --only $(@:test-%=%)
+
+# Topology once more, on a machine with several nodes that qemu emulates.
+numa:
+	@tools/setup.sh build numa
+	@$(MAKE) --no-print-directory all
+	@tests/numa/run.py $(BUILD)
 
 # The stress tests whose name contains SOAK_MATCH again and again with fresh seeds, for SOAK_SECONDS; the first failure or hang
 # ends it. Ten minutes under preemption: make soak SOAK_SECONDS=600 SOAK_MATCH=preempt

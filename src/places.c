@@ -191,31 +191,47 @@ struct w_p *w_nearest_idle_locked(const struct w_places *s, const struct w_p *p)
 
 /* ---- threads and memory of a node ------------------------------------------------------------------------------- */
 
-/* Is it what we left it at? A thread that we have not bound yet has whatever its maker had. */
-static bool mask_is_ours(const struct w_topology *t, const struct w_m *m)
+static bool get_mask(pid_t thread, struct w_cpus *mask)
 {
-    struct w_cpus ours, now = {0};
+    *mask = (struct w_cpus){0};
+    return W_RESULT(syscall(SYS_sched_getaffinity, thread, sizeof *mask, mask)) > 0;
+}
+
+/* Is it what we left it at? A thread that we have not bound yet has whatever its maker had. CPUs that have gone since are in nobody's
+ * mask, so not in that of the thread that the run began on either. */
+static bool mask_is_ours(const struct w_m *m)
+{
+    struct w_cpus ours, now, all;
     uint32_t bound = ld_relaxed(&m->bound);
     if (bound == 0)
         return true;
-    w_topology_mask(t, bound - 1, &ours);
-    return W_RESULT(syscall(SYS_sched_getaffinity, 0, sizeof now, &now)) > 0 && memcmp(&ours, &now, sizeof now) == 0;
+    w_topology_mask(m->bound_in, bound - 1, &ours);
+    if (!get_mask(0, &now))
+        return false;
+    if (memcmp(&ours, &now, sizeof now) == 0)
+        return true;
+    if (!get_mask(m->bound_in->beginner, &all))
+        return false;
+    for (size_t i = 0; i < sizeof ours.bit / sizeof ours.bit[0]; i++)
+        ours.bit[i] &= all.bit[i];
+    return memcmp(&ours, &now, sizeof now) == 0;
 }
 
 /* m, on its own thread, has got p: it keeps to the node of p. Where the kernel will not have it, it runs where it is. */
 void w_m_settle(struct w_m *m, const struct w_p *p)
 {
     const struct w_places *s = ld_acquire(&w_sched.places); /* [TP-1] */
-    if (s == NULL || ld_relaxed(&m->bound) == w_p_node_slow(s, p) + 1)
+    if (s == NULL || (ld_relaxed(&m->bound) == w_p_node_slow(s, p) + 1 && m->bound_in == s->topology))
         return;
     const struct w_topology *t = s->topology;
     uint32_t node = w_p_node_slow(s, p);
     struct w_cpus mask;
-    if (t->nodes > 1 && !t->fake && m->pinned_g == NULL && mask_is_ours(t, m)) {
+    if (t->nodes > 1 && !t->fake && m->pinned_g == NULL && mask_is_ours(m)) {
         w_topology_mask(t, node, &mask);
         W_RESULT(syscall(SYS_sched_setaffinity, 0, sizeof mask, &mask));
     }
     st_relaxed(&m->bound, node + 1);
+    m->bound_in = t;
 }
 
 /* Fresh pages that are touched later come from that node, whoever touches them. A wish: where it fails they are anywhere. */

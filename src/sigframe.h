@@ -48,15 +48,16 @@ static inline uintptr_t w_context_link(const ucontext_t *uc)
     return 0;
 }
 
-/* At 464 in the floating-point part the kernel says how large it is, if it is more than the 512 bytes of old. */
+/* At 464 in the floating-point part the kernel says how large it is, if it is more than the 512 bytes of old. Where the processor has no
+ * XSAVE it says 4 more than there are: the mark behind the rest, which is not there either. The rest begins with 64 bytes. */
 static inline char *w_frame_end(siginfo_t *info, const ucontext_t *uc)
 {
-    enum { AT = 464, MAGIC = 0x46505853, OLD = 512 };
+    enum { AT = 464, MAGIC = 0x46505853, OLD = 512, REST = 64 };
     char *fp = (char *)uc->uc_mcontext.fpregs;
     if (fp == NULL)
         return (char *)(info + 1);
     const uint32_t *words = (const uint32_t *)(const void *)(fp + AT);
-    return fp + (words[0] == MAGIC ? words[1] : OLD);
+    return fp + (words[0] == MAGIC && words[1] >= OLD + REST ? words[1] : OLD);
 }
 
 static inline struct w_frame w_frame_of(siginfo_t *info, ucontext_t *uc)

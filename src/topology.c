@@ -275,7 +275,7 @@ static bool read_online(struct reader *r, struct w_topology *t)
         return true;
     struct w_cpus *mask = &r->list;
     *mask = (struct w_cpus){0};
-    long n = W_RESULT(syscall(SYS_sched_getaffinity, 0, sizeof *mask, mask));
+    long n = W_RESULT(syscall(SYS_sched_getaffinity, t->beginner, sizeof *mask, mask));
     for (uint32_t i = 0; n > 0 && i < W_MAX_CPUS / WORD; i++)
         t->allowed.bit[i] &= mask->bit[i];
     return true;
@@ -324,8 +324,9 @@ static void read_cpus(struct reader *r, struct w_topology *t, const struct w_top
     qsort(t->cpu, t->cpus, sizeof t->cpu[0], by_turn);
 }
 
-static struct reader *open_tree(struct w_topology *t)
+static struct reader *open_tree(struct w_topology *t, const struct w_topology *former)
 {
+    t->beginner = former != NULL ? former->beginner : (pid_t)W_RESULT(syscall(SYS_gettid));
     struct reader *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
@@ -339,7 +340,7 @@ static struct reader *open_tree(struct w_topology *t)
 struct w_topology *w_topology_read(const struct w_topology *former)
 {
     struct w_topology *t = NULL, first = {0};
-    struct reader *r = open_tree(&first);
+    struct reader *r = open_tree(&first, former);
     uint32_t n = r != NULL && read_online(r, &first) ? count(&first.allowed) : 0;
     if (n > 0 && (t = malloc(sizeof *t + n * sizeof t->cpu[0])) != NULL) {
         *t = first;
@@ -357,7 +358,7 @@ struct w_topology *w_topology_read(const struct w_topology *former)
 bool w_topology_stale(const struct w_topology *t)
 {
     struct w_topology now = {0};
-    struct reader *r = open_tree(&now);
+    struct reader *r = open_tree(&now, t);
     bool stale = r != NULL && read_online(r, &now) &&
                  (memcmp(&now.online, &t->online, sizeof now.online) != 0 ||
                   memcmp(&now.allowed, &t->allowed, sizeof now.allowed) != 0);

@@ -24,6 +24,7 @@ struct w_cpu {
 struct w_topology {
     struct w_topology *former; /* still looked at by those who look at older places; freed with this one */
     bool fake;                 /* a tree that was made up: no thread is bound, no memory placed */
+    pid_t beginner;            /* the thread that the run began on, which is never bound: its mask is the process's */
     uint32_t nodes;
     uint16_t os_node[W_MAX_NODES];         /* the kernel's number of each, that of the first P first */
     uint8_t far[W_MAX_NODES][W_MAX_NODES]; /* of each node, the others: the nearest first */

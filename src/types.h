@@ -207,6 +207,7 @@ struct w_m {
     void *alt_stack;           /* W_ALT_STACK bytes, for signals; constant */
     uintptr_t own_at, own_end; /* the thread's own stack and thread-local storage, 0: not known; constant */
     struct w_m_counters count;
+    const struct w_topology *bound_in; /* whose mask of the node `bound` it has; owner M */
     W_SANITIZER_FIELDS
 };
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what is missing for the given purposes: build, test, bench, lab, docs, amalgamation, deb. With apt as root or through
+# Installs what is missing for the given purposes: build, test, numa, bench, lab, docs, amalgamation, deb. With apt as root or through
 # sudo; otherwise it names the packages and stops.
 set -eu
 
@@ -92,6 +92,10 @@ for purpose in "$@"; do
         want_header elfutils/libdwfl.h libdw-dev
         want g++ g++
         want_header boost/fiber/all.hpp libboost-fiber-dev
+        ;;
+    numa)
+        need python3 python3
+        need qemu-system-x86_64 qemu-system-x86
         ;;
     lab)
         need python3 python3
