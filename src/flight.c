@@ -36,10 +36,9 @@ static int dump_to(const char *path)
     long fd = w_sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
         return (int)fd;
-    W_RESULT(fcntl((int)fd, F_SETFL, 0));
     for (struct w_tape *t = w_trace_tapes(); t != NULL; t = t->next)
         w_view_reset(t, W_READER_FLIGHT, 0);
-    w_trace_into(flight.out, (int)fd);
+    w_trace_into(flight.out, (int)fd, NULL);
     w_trace_drain(flight.out, true);
     int r = w_trace_error(flight.out);
     long closed = w_sys_close((int)fd);

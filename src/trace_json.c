@@ -605,9 +605,10 @@ static void process_name(struct w_trace_out *o, uint32_t pid, const char *name)
     end_line(&o->to);
 }
 
-void w_trace_into(struct w_trace_out *o, int fd)
+void w_trace_into(struct w_trace_out *o, int fd, bool (*hurried)(void))
 {
     o->to.fd = fd;
+    o->to.hurried = hurried;
     o->to.used = 0;
     o->to.error = 0;
     o->lost = 0;

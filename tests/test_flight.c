@@ -83,6 +83,21 @@ CASE(the_last_events_are_written_on_demand)
     }
 }
 
+static void is_not_read(void *arg)
+{
+    const struct unread *u = arg;
+    CHECK_EQ(weft_flight_start(SMALL), 0);
+    make_events();
+    CHECK_EQ(weft_flight_dump(u->path), -ETIMEDOUT);
+}
+
+CASE(a_pipe_that_nobody_reads_is_given_up)
+{
+    struct unread u = unread_pipe();
+    CHECK_EQ(run_on(2, is_not_read, &u), 0);
+    close_unread(&u);
+}
+
 static _Atomic int over;
 
 static void goes_on(void *arg)
