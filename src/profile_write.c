@@ -45,7 +45,7 @@ static void name_code(uintptr_t pc, char *name, size_t size)
 {
     struct w_symbol symbol;
     if (quick)
-        w_symbol_quick(pc, &symbol);
+        w_symbol_linked(pc, &symbol);
     else
         w_symbol_of(pc, &symbol);
     w_symbol_text(pc, &symbol, name, size);

@@ -463,7 +463,7 @@ static int start(int fd)
     trace.out = w_trace_open(W_READER_TRACE);
     if (trace.out == NULL)
         goto off;
-    w_trace_into(trace.out, fd, hurried);
+    w_trace_into(trace.out, fd, hurried, false);
     if ((r = w_trace_error(trace.out)) != 0 || (r = w_trace_want(W_TRACE_FILE, TAPE)) != 0)
         goto close;
     st_release(&trace.status, ON); /* [TR-5] */
