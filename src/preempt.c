@@ -268,7 +268,9 @@ static void stop_here(siginfo_t *info, ucontext_t *context, void *back)
         return;
     struct w_frame f = w_frame_of(info, context);
     int err = w_get_errno(m);
+    w_code_begin();
     bool stop = may_stop(m, &f);
+    w_code_end();
     w_set_errno(m, err);
     if (!stop) {
         w_step_out(m);
