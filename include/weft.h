@@ -543,7 +543,8 @@ WEFT_API int weft_stats_json(int fd);
  * An execution trace: who ran where, from when to when, and who woke whom, until weft_trace_stop or the end of the run. The file is
  * for ui.perfetto.dev or chrome://tracing (docs/inside.md). WEFT_TRACE=FILE in the environment traces a whole run.
  * -EBUSY: a trace is being made; -EPERM: no runtime is up; what opening the file returns. weft_trace_stop returns when the
- * file is complete: -ESRCH: there is no trace; else the first error of writing it.
+ * file is complete: -ESRCH: there is no trace; else the first error of writing it, -ETIMEDOUT if it is a pipe of which nothing was read
+ * for three seconds.
  */
 WEFT_API int weft_trace_start(const char *path);
 WEFT_API int weft_trace_stop(void);
@@ -552,7 +553,7 @@ WEFT_API int weft_trace_stop(void);
  * The flight recorder keeps the last events in so many bytes of memory, shared by the Ps, until the run ends. They are
  * written, as a trace, by weft_flight_dump; and to WEFT_FLIGHT_FILE, or weft-flight-PID.json, when the program crashes or all its
  * goroutines are asleep for good. WEFT_FLIGHT=N in the environment records a whole run in N MB. -EBUSY: it is on already, or another
- * dump is being written; -ESRCH: it is not on; -EPERM: no runtime is up.
+ * dump is being written; -ESRCH: it is not on; -EPERM: no runtime is up; -ETIMEDOUT: as weft_trace_stop.
  */
 WEFT_API int weft_flight_start(size_t bytes);
 WEFT_API int weft_flight_dump(const char *path);
@@ -573,7 +574,7 @@ WEFT_API int weft_http_stop(void); /* -ESRCH: it is not served */
  * ends in .folded or .txt or it is /proc/self/fd/N, is one for pprof if it ends in .pb or .pb.gz. WEFT_PROFILE=FILE in the environment
  * profiles a whole run.
  * Uses SIGPROF. -EINVAL: another name, or no such hz; -EBUSY: a profile is being made; -EPERM: no runtime is up; what opening the file
- * returns. weft_profile_stop: -ESRCH: there is no profile; else the first error of writing it.
+ * returns. weft_profile_stop: -ESRCH: there is no profile; else the first error of writing it, as weft_trace_stop.
  */
 WEFT_API int weft_profile_start(const char *path, int hz);
 WEFT_API int weft_profile_stop(void);

@@ -4,8 +4,12 @@
  * user has allowed to be preempted, of another one.
  *
  * The dynamic linker says which objects there are; it counts those that it has loaded, so a look whether any came since costs
- * 0.2 us. The table of the others is made anew then, and the old one kept until the run ends: a signal handler may be reading it.
- * Allowed objects are never taken out.
+ * 0.2 us. The table of the others is made anew then. Allowed objects are never taken out.
+ *
+ * A signal handler may be reading the table before, which is freed by whoever next finds no handler inside:
+ *   CO1  a handler says that it is inside (w_code_begin), then takes the table; who changes it puts the new one in place, then looks whether
+ *        anybody is inside. Nobody: those who were have done with what they took, and those who come take the new one. Somebody: the
+ *        old one waits for the next change, so that nobody ever waits for a handler                                 [CO-2]
  *
  * The lock here is taken inside the linker's, never around it: a callback of dl_iterate_phdr may come to us as well.
  */
@@ -24,9 +28,8 @@ struct range {
 
 /* Code of objects that may not be stopped, sorted. Constant once published. */
 struct others {
-    struct others *older;
-    unsigned long long adds; /* that the linker had loaded */
-    bool hides_tls;          /* of one, the thread-local storage is not where that of threads usually is */
+    struct others *older; /* of those that are out of use; lock */
+    bool hides_tls;       /* of one, the thread-local storage is not where that of threads usually is */
     uint32_t count, room;
     struct range range[];
 };
@@ -36,6 +39,9 @@ static struct {
     _Atomic uint32_t allowed_count; /* [0]: the main program */
     struct range allowed[MAX_ALLOWED];
     _Atomic(struct others *) others; /* or NULL */
+    struct others *old;              /* out of use, but perhaps being read (CO1); lock */
+    _Atomic unsigned long long adds; /* that the linker had loaded when others was made */
+    _Atomic uint32_t inside;         /* handlers that may be reading */
     bool shared_libc;                /* there is another object besides the main program and the kernel's */
 } code;
 
@@ -74,9 +80,19 @@ bool w_code_may_stop(uintptr_t pc)
     return is_allowed(pc) && !w_code_is_ours(pc);
 }
 
+void w_code_begin(void)
+{
+    add_seq(&code.inside, 1); /* [CO-2] */
+}
+
+void w_code_end(void)
+{
+    sub_seq(&code.inside, 1); /* [CO-2] */
+}
+
 bool w_code_is_other(uintptr_t pc)
 {
-    const struct others *o = ld_acquire(&code.others); /* [CO-2] */
+    const struct others *o = ld_seq(&code.others); /* [CO-2] */
     uint32_t lo = 0, hi = o != NULL ? o->count : 0;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
@@ -90,13 +106,13 @@ bool w_code_is_other(uintptr_t pc)
 
 bool w_code_hides_tls(void)
 {
-    const struct others *o = ld_acquire(&code.others); /* [CO-2] */
+    const struct others *o = ld_seq(&code.others); /* [CO-2] */
     return o != NULL && o->hides_tls;
 }
 
 struct w_span w_code_span(void)
 {
-    const struct others *o = ld_acquire(&code.others); /* [CO-2] */
+    const struct others *o = ld_seq(&code.others); /* [CO-2] */
     if (o == NULL || o->count == 0)
         return (struct w_span){0, 0};
     return (struct w_span){o->range[0].lo, o->range[o->count - 1].hi - o->range[0].lo};
@@ -228,14 +244,14 @@ static int by_address(const void *a, const void *b)
 }
 
 /* NULL: no memory, or objects came meanwhile: the next time. */
-static struct others *make_others(unsigned long long adds)
+static struct others *make_others(void)
 {
     struct gathering g = {.first = true};
     dl_iterate_phdr(gather, &g);
     struct others *o = malloc(sizeof *o + g.count * sizeof o->range[0]);
     if (o == NULL)
         return NULL;
-    *o = (struct others){.adds = adds, .room = g.count};
+    *o = (struct others){.room = g.count};
     g = (struct gathering){.o = o, .first = true};
     dl_iterate_phdr(gather, &g);
     if (g.count > o->room) {
@@ -246,23 +262,52 @@ static struct others *make_others(unsigned long long adds)
     return o;
 }
 
+static bool is_same(const struct others *a, const struct others *b)
+{
+    return a != NULL && b != NULL && a->count == b->count && a->hides_tls == b->hides_tls &&
+           memcmp(a->range, b->range, a->count * sizeof a->range[0]) == 0;
+}
+
+static void free_all(struct others *o)
+{
+    for (struct others *older; o != NULL; o = older) {
+        older = o->older;
+        free(o);
+    }
+}
+
+/* Those that nobody reads any more (CO1): the caller frees them. */
+static struct others *take_old_locked(void)
+{
+    struct others *old = code.old;
+    if (old == NULL || ld_seq(&code.inside) != 0) /* [CO-2] */
+        return NULL;
+    code.old = NULL;
+    return old;
+}
+
 void w_code_refresh(void)
 {
     unsigned long long adds = adds_now();
-    struct others *old = ld_relaxed(&code.others); /* relaxed: only compared, and changed under the lock */
-    if (old != NULL && old->adds == adds)
+    if (ld_relaxed(&code.others) != NULL && ld_relaxed(&code.adds) == adds) /* relaxed: only compared */
         return;
-    struct others *o = make_others(adds);
+    struct others *o = make_others(), *unused = o;
+    if (o == NULL)
+        return;
     w_spin_lock(&code.lock);
-    old = ld_relaxed(&code.others);
-    bool news = o != NULL && (old == NULL || old->adds != adds);
-    if (news) {
-        o->older = old;
-        st_release(&code.others, o); /* [CO-2] */
+    bool late = ld_relaxed(&code.others) != NULL && ld_relaxed(&code.adds) >= adds; /* somebody was here meanwhile */
+    if (!late && !is_same(ld_relaxed(&code.others), o)) {
+        unused = xchg_seq(&code.others, o); /* [CO-2] */
+        if (unused != NULL) {
+            unused->older = code.old;
+            code.old = unused;
+        }
+        unused = take_old_locked();
     }
+    if (!late)
+        st_relaxed(&code.adds, adds);
     w_spin_unlock(&code.lock);
-    if (!news)
-        free(o);
+    free_all(unused);
 }
 
 /* ---- allowing objects -------------------------------------------------------------------------------------------- */
@@ -330,12 +375,11 @@ void w_code_init(void)
     w_code_refresh();
 }
 
+/* There are no handlers any more. */
 void w_code_done(void)
 {
-    struct others *o = ld_relaxed(&code.others), *older;
+    free_all(ld_relaxed(&code.others));
+    free_all(code.old);
     st_relaxed(&code.others, NULL);
-    for (; o != NULL; o = older) {
-        older = o->older;
-        free(o);
-    }
+    code.old = NULL;
 }

@@ -5,7 +5,6 @@
 #include "symbol.h"
 #include "sys_io.h"
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,18 +13,10 @@ enum { SHOWN = 8 }; /* of a group, by their numbers */
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Within so much time? */
-static bool becomes_ready(int fd, int64_t ns)
-{
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    struct timespec time = {.tv_sec = ns / WEFT_SEC, .tv_nsec = ns % WEFT_SEC};
-    return W_RESULT(syscall(SYS_ppoll, &p, 1, &time, NULL, 0)) != 0;
-}
-
 /* What is ready takes a piece of this size, or says what is wrong with it. */
 static bool may_write(const struct w_out *out)
 {
-    while (out->hurried && out->fd >= 0 && !becomes_ready(out->fd, 50 * WEFT_MSEC))
+    while (out->hurried && out->fd >= 0 && !w_sys_takes(out->fd, 50 * WEFT_MSEC))
         if (ld_relaxed(&w_sched.stopping))
             return false;
     return true;
@@ -39,7 +30,7 @@ void w_out_flush(struct w_out *out)
         if (r > 0) {
             at += r;
             out->n -= (size_t)r;
-        } else if (r != -EINTR && !(r == -EAGAIN && becomes_ready(out->fd, WEFT_SEC))) {
+        } else if (r != -EINTR && !(r == -EAGAIN && w_sys_takes(out->fd, WEFT_SEC))) {
             out->err = r < 0 ? (int)r : -EIO;
         }
     }

@@ -5,7 +5,8 @@
  * stack, SIGSEGV, SIGBUS or SIGABRT (weft's own fatal errors too) are about to end the process.
  *
  * The file of a dying program is written in the handler of the signal, on the alternate stack of the thread, while the others
- * run on: what they overwrite meanwhile is left out. Nothing there allocates or takes a lock; whoever dies second does not wait.
+ * run on: what they overwrite meanwhile is left out. Nothing there allocates or takes a lock, the dynamic
+ * linker's included (dynsym.c); whoever dies second does not wait.
  */
 #include "sys_io.h"
 #include "weft_internal.h"
@@ -31,15 +32,14 @@ static struct {
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
 
 /* The caller has `dumping`. */
-static int dump_to(const char *path)
+static int dump_to(const char *path, bool dying)
 {
     long fd = w_sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
         return (int)fd;
-    W_RESULT(fcntl((int)fd, F_SETFL, 0));
     for (struct w_tape *t = w_trace_tapes(); t != NULL; t = t->next)
         w_view_reset(t, W_READER_FLIGHT, 0);
-    w_trace_into(flight.out, (int)fd);
+    w_trace_into(flight.out, (int)fd, NULL, dying);
     w_trace_drain(flight.out, true);
     int r = w_trace_error(flight.out);
     long closed = w_sys_close((int)fd);
@@ -62,7 +62,7 @@ void w_flight_report(const char *cause)
     if (ld_acquire(&flight.status) != ON || /* [FL-2] */
         atomic_exchange_explicit(&flight.reported, true, memory_order_relaxed) || !begin_dump())
         return;
-    int r = dump_to(flight.path);
+    int r = dump_to(flight.path, true);
     end_dump();
     if (r == 0)
         w_say("%s: the last events are in %s", cause, flight.path);
@@ -188,7 +188,7 @@ int weft_flight_dump(const char *path)
         return r;
     r = ld_acquire(&flight.status) != ON ? -ESRCH : begin_dump() ? 0 : -EBUSY; /* [FL-2] */
     if (r == 0) {
-        r = dump_to(path);
+        r = dump_to(path, false);
         end_dump();
     }
     w_stay_end();

@@ -268,7 +268,9 @@ static void stop_here(siginfo_t *info, ucontext_t *context, void *back)
         return;
     struct w_frame f = w_frame_of(info, context);
     int err = w_get_errno(m);
+    w_code_begin();
     bool stop = may_stop(m, &f);
+    w_code_end();
     w_set_errno(m, err);
     if (!stop) {
         w_step_out(m);
@@ -278,17 +280,20 @@ static void stop_here(siginfo_t *info, ucontext_t *context, void *back)
     w_go_on_in_frame(copy.at, stopped, copy.info, copy.context, back);
 }
 
-/* A program's handler that calls the one it replaced, ours, comes back here. */
+/* A program's handler that calls the one it replaced, ours, comes back here: below the frame that called it, and not by the kernel.
+ * One that left by siglongjmp leaves its frame's address behind, which no signal that the kernel delivers is mistaken for. */
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
-    static __thread bool passing __attribute__((tls_model("initial-exec")));
+    static __thread uintptr_t passing __attribute__((tls_model("initial-exec"))); /* a frame's address, or 0 */
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
     if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == &state) {
         stop_here(info, context, __builtin_return_address(0));
-    } else if (!w_looked_at(info, context) && !passing) {
+    } else if (!w_looked_at(info, context) && (frame >= passing || w_is_sigreturn(__builtin_return_address(0)))) {
         int err = *w_errno_location();
-        passing = true;
+        uintptr_t outer = frame < passing ? passing : 0;
+        passing = frame;
         pass_on(sig, info, context);
-        passing = false;
+        passing = outer;
         *w_errno_location() = err;
     }
 }

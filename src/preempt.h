@@ -13,6 +13,8 @@ const char *w_code_why_not(void);   /* NULL: it can be told which code is whose 
 bool w_code_may_stop(uintptr_t pc); /* the main program's, or that of an allowed object; not the runtime's */
 bool w_code_is_ours(uintptr_t pc);  /* the runtime's */
 bool w_code_is_entry(uintptr_t pc); /* where every goroutine starts */
+void w_code_begin(void);            /* around the next three: a table that they read is not freed */
+void w_code_end(void);
 bool w_code_is_other(uintptr_t pc); /* of any other object */
 struct w_span w_code_span(void);    /* all other objects lie in it, and perhaps more */
 bool w_code_hides_tls(void);        /* an address in some thread's storage may not look like one */

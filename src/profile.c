@@ -360,7 +360,6 @@ static int check_and_start(const char *path, int hz)
     long fd = w_sys_open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
         return (int)fd;
-    W_RESULT(fcntl((int)fd, F_SETFL, 0));
     int r = start((int)fd, format, hz);
     if (r != 0)
         w_sys_close((int)fd);

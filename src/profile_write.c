@@ -12,7 +12,6 @@
 #include "profile.h"
 #include "symbol.h"
 #include "preempt.h"
-#include "sys_io.h"
 #include "weft_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ static void name_code(uintptr_t pc, char *name, size_t size)
 {
     struct w_symbol symbol;
     if (quick)
-        w_symbol_quick(pc, &symbol);
+        w_symbol_linked(pc, &symbol);
     else
         w_symbol_of(pc, &symbol);
     w_symbol_text(pc, &symbol, name, size);
@@ -83,15 +82,7 @@ static void add_text(struct bytes *b, const char *text)
 
 static int write_out(int fd, const struct bytes *b)
 {
-    if (b->failed)
-        return -ENOMEM;
-    for (size_t at = 0; at < b->used;) {
-        long n = w_sys_write(fd, &(struct iovec){b->at + at, b->used - at}, 1, -1);
-        if (n < 0 && n != -EINTR)
-            return (int)n;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
+    return b->failed ? -ENOMEM : w_deliver(fd, b->at, b->used, NULL);
 }
 
 /* ---- the stacks of all tables ------------------------------------------------------------------------------------- */

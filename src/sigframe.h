@@ -123,6 +123,21 @@ static inline void w_frame_mend(struct w_frame *f, ptrdiff_t moved)
 
 #endif
 
+/* Is this what a handler returns to that the kernel has called? The two instructions of rt_sigreturn, by which unwinders know it too. */
+static inline __attribute__((no_sanitize("address"))) bool w_is_sigreturn(const void *pc)
+{
+#if defined(__x86_64__)
+    static const uint8_t CODE[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05};
+#else
+    static const uint8_t CODE[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+#endif
+    const uint8_t *at = pc;
+    size_t n = 0;
+    while (n < sizeof CODE && at[n] == CODE[n]) /* no further: the code may end there */
+        n++;
+    return n == sizeof CODE;
+}
+
 /* Where a copy of f can lie below sp. */
 static inline char *w_frame_place(const struct w_frame *f, uintptr_t sp)
 {

@@ -46,7 +46,7 @@ static const char *last_part(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-void w_symbol_quick(uintptr_t pc, struct w_symbol *symbol)
+void w_symbol_linked(uintptr_t pc, struct w_symbol *symbol)
 {
     Dl_info info;
     *symbol = (struct w_symbol){0};
@@ -222,7 +222,7 @@ static void refresh_locked(void)
 
 static void look_up_locked(uintptr_t pc, struct w_symbol *symbol)
 {
-    w_symbol_quick(pc, symbol);
+    w_symbol_linked(pc, symbol);
     ask_locked(pc, symbol);
     symbol->name = keep(symbol->name);
     symbol->object = keep(symbol->object);

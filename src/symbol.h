@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the code at an address is called, and where it was written (symbol.c). */
+/* What the code at an address is called, and where it was written (symbol.c, dynsym.c). */
 #ifndef W_SYMBOL_H
 #define W_SYMBOL_H
 
@@ -23,7 +23,10 @@ void w_symbol_of(uintptr_t pc, struct w_symbol *symbol);
 /* Closes the files that w_symbol_of has opened; what was found stays known. After the last of several. */
 void w_symbols_close(void);
 
-/* As w_symbol_of, as far as it can be told without a lock of ours, memory or a file. */
+/* As w_symbol_of, as far as the dynamic linker tells, whose lock it takes: no lock of ours, memory or file. */
+void w_symbol_linked(uintptr_t pc, struct w_symbol *symbol);
+
+/* Likewise, without any lock (dynsym.c). May be called in a signal handler. */
 void w_symbol_quick(uintptr_t pc, struct w_symbol *symbol);
 
 /* Its name, or object+0xOFFSET, or 0xADDRESS; cut to fit. May be called in a signal handler. */

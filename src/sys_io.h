@@ -69,6 +69,14 @@ static inline long w_sys_write(int fd, const struct iovec *iov, int n, off_t off
     return W_RESULT(syscall(SYS_pwritev, fd, iov, (long)n, offset, 0));
 }
 
+/* Waits until it takes something, or says what is wrong with it; false: not within so much time. */
+static inline bool w_sys_takes(int fd, int64_t ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    return W_RESULT(syscall(SYS_ppoll, &p, 1, &time, NULL, 0)) != 0;
+}
+
 typedef long w_sys_write_fn(int fd, const struct iovec *iov, int n, off_t offset);
 
 /* Without SIGPIPE, where the kernel has no flag for that: it is blocked meanwhile, and taken if it came; a write that was

@@ -447,6 +447,12 @@ static bool claim(void)
     return true;
 }
 
+/* Somebody waits for the file. */
+static bool hurried(void)
+{
+    return ld_relaxed(&trace.status) != ON; /* relaxed: it may be seen late */
+}
+
 static int start(int fd)
 {
     int r = -ENOMEM;
@@ -457,7 +463,7 @@ static int start(int fd)
     trace.out = w_trace_open(W_READER_TRACE);
     if (trace.out == NULL)
         goto off;
-    w_trace_into(trace.out, fd);
+    w_trace_into(trace.out, fd, hurried, false);
     if ((r = w_trace_error(trace.out)) != 0 || (r = w_trace_want(W_TRACE_FILE, TAPE)) != 0)
         goto close;
     st_release(&trace.status, ON); /* [TR-5] */
@@ -477,7 +483,6 @@ static int open_and_start(const char *path)
         w_sys_open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666); /* a pipe that nobody reads: -ENXIO */
     if (fd < 0)
         return (int)fd;
-    W_RESULT(fcntl((int)fd, F_SETFL, 0));
     int r = start((int)fd);
     if (r != 0)
         w_sys_close((int)fd);

@@ -138,7 +138,8 @@ uint64_t w_ticks(void);
 
 struct w_trace_out;
 struct w_trace_out *w_trace_open(enum w_reader reader); /* times count from now on. NULL: no memory. Not in a handler */
-void w_trace_into(struct w_trace_out *out, int fd);     /* begins a file */
+void w_trace_into(struct w_trace_out *out, int fd, bool (*hurried)(void),
+                  bool dying); /* begins a file. hurried: see w_deliver; dying: in a handler */
 void w_trace_drain(struct w_trace_out *out,
                    bool last);                    /* what is on the tapes; last: all of it, and the end of the file */
 void w_trace_gap(struct w_trace_out *out);        /* from the last event until now nothing was written */

@@ -36,6 +36,7 @@ struct symbol {
 
 struct w_trace_out {
     enum w_reader reader;
+    bool dying;                       /* no lock may be taken */
     uint64_t switches, runs;          /* of all Ps when it began; runs that were read since */
     uint64_t flows;                   /* arrows so far */
     uint64_t lost;                    /* events */
@@ -99,7 +100,10 @@ static const char *name_of(struct w_trace_out *o, const void *fn)
     if (s->fn != fn || s->name[0] == '\0') {
         struct w_symbol symbol;
         s->fn = fn;
-        w_symbol_quick((uintptr_t)fn, &symbol);
+        if (o->dying)
+            w_symbol_quick((uintptr_t)fn, &symbol);
+        else
+            w_symbol_linked((uintptr_t)fn, &symbol);
         w_symbol_text((uintptr_t)fn, &symbol, s->name, sizeof s->name);
     }
     return s->name;
@@ -605,9 +609,11 @@ static void process_name(struct w_trace_out *o, uint32_t pid, const char *name)
     end_line(&o->to);
 }
 
-void w_trace_into(struct w_trace_out *o, int fd)
+void w_trace_into(struct w_trace_out *o, int fd, bool (*hurried)(void), bool dying)
 {
+    o->dying = dying;
     o->to.fd = fd;
+    o->to.hurried = hurried;
     o->to.used = 0;
     o->to.error = 0;
     o->lost = 0;

@@ -4,7 +4,7 @@
 #ifndef W_TRACE_TEXT_H
 #define W_TRACE_TEXT_H
 
-#include "sys_io.h"
+#include "weft_internal.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,8 @@ enum { W_TEXT_BUFFER = 64 << 10, W_TEXT_LINE = 1024 /* is longer than any */ };
 
 struct w_text {
     int fd;
-    int error; /* the first, negative */
+    int error;             /* the first, negative */
+    bool (*hurried)(void); /* deliver.c */
     size_t used;
     char buffer[W_TEXT_BUFFER];
 };
@@ -22,13 +23,8 @@ struct w_text {
 
 static inline void flush(struct w_text *o)
 {
-    for (size_t at = 0; at < o->used && o->error == 0;) {
-        long n = w_sys_write(o->fd, &(struct iovec){o->buffer + at, o->used - at}, 1, -1);
-        if (n >= 0)
-            at += (size_t)n;
-        else if (n != -EINTR)
-            o->error = (int)n;
-    }
+    if (o->error == 0)
+        o->error = w_deliver(o->fd, o->buffer, o->used, o->hurried);
     o->used = 0;
 }
 

@@ -3,9 +3,8 @@
  * Backtraces: of the running context, and of a parked goroutine without touching its stack (w_walk_from gives the
  * unwinder a frame whose caller is the parked one).
  */
+#include "symbol.h"
 #include "weft_internal.h"
-#include <dlfcn.h>
-#include <string.h>
 #include <unwind.h>
 
 enum { MAX_FRAMES = 64 };
@@ -17,19 +16,17 @@ struct trace {
     bool skip_first;     /* the frame that called the unwinder */
 };
 
+/* Of a program that dies. */
 void w_print_symbol(int fd, const void *pc)
 {
-    Dl_info info;
-    if (dladdr(pc, &info) == 0) {
+    struct w_symbol s;
+    w_symbol_quick((uintptr_t)pc, &s);
+    if (s.object == NULL)
         w_say_to(fd, "%p", pc);
-        return;
-    }
-    const char *object = strrchr(info.dli_fname, '/');
-    object = object != NULL ? object + 1 : info.dli_fname;
-    if (info.dli_sname != NULL)
-        w_say_to(fd, "%p %s+0x%lx (%s)", pc, info.dli_sname, (long)((const char *)pc - (char *)info.dli_saddr), object);
+    else if (s.name != NULL)
+        w_say_to(fd, "%p %s+0x%lx (%s)", pc, s.name, (unsigned long)s.offset, s.object);
     else
-        w_say_to(fd, "%p (%s+0x%lx)", pc, object, (long)((const char *)pc - (char *)info.dli_fbase));
+        w_say_to(fd, "%p (%s+0x%lx)", pc, s.object, (unsigned long)s.offset);
 }
 
 static _Unwind_Reason_Code print_frame(struct _Unwind_Context *context, void *arg)

@@ -261,6 +261,11 @@ void w_print_backtrace(int fd, void *sp, const void *from_pc);
 void w_report_leaks(void);
 void w_report_deadlock(void);
 
+/* ---- deliver.c --------------------------------------------------------------------------------------------------- */
+
+/* All of it, to a descriptor with O_NONBLOCK; -ETIMEDOUT: it takes nothing, and somebody is in a hurry (NULL: always). In a handler too. */
+int w_deliver(int fd, const char *data, size_t n, bool (*hurried)(void));
+
 /* ---- profile.c -------------------------------------------------------------------------------------------------- */
 
 int w_profile_begin(void); /* of a run: what the environment asks for */

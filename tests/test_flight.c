@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The flight recorder: the last events, when somebody asks and when the program dies. */
+#include "stuck.h"
 #include "tracefile.h"
 
 enum { SMALL = 64 << 10 };
@@ -81,6 +82,21 @@ CASE(the_last_events_are_written_on_demand)
         CHECK_EQ(weft_flight_dump(path), -EPERM);
         remove(path);
     }
+}
+
+static void is_not_read(void *arg)
+{
+    const struct unread *u = arg;
+    CHECK_EQ(weft_flight_start(SMALL), 0);
+    make_events();
+    CHECK_EQ(weft_flight_dump(u->path), -ETIMEDOUT);
+}
+
+CASE(a_pipe_that_nobody_reads_is_given_up)
+{
+    struct unread u = unread_pipe();
+    CHECK_EQ(run_on(2, is_not_read, &u), 0);
+    close_unread(&u);
 }
 
 static _Atomic int over;
@@ -249,6 +265,27 @@ CASE(a_fault_leaves_them)
         return;
     }
     check_child_leaves(dies_of_a_fault, SIGSEGV, "SIGSEGV: the last events are in ");
+}
+
+static void aborts_beside_a_loader(void *arg)
+{
+    (void)arg;
+    make_events();
+    hold_the_linkers_lock();
+    abort();
+}
+
+static void dies_beside_a_loader(void)
+{
+    run_on(2, aborts_beside_a_loader, NULL);
+}
+
+CASE(who_dies_waits_for_nobody_who_loads_an_object)
+{
+    if (crashes_take_the_linkers_lock() || check_under_tsan())
+        skipped("libc or the sanitizer takes the linker's lock");
+    else
+        check_child_leaves(dies_beside_a_loader, SIGABRT, "SIGABRT: the last events are in ");
 }
 
 static void nothing(void *arg)

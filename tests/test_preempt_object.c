@@ -5,6 +5,7 @@
 #include "preempt.h"
 #include "preempts.h"
 #include <dlfcn.h>
+#include <malloc.h>
 
 static struct {
     void *handle;
@@ -274,6 +275,54 @@ static void load_main(void *arg)
     }
     pest_stop();
     end_all();
+}
+
+/* ---- tables ---------------------------------------------------------------------------------------------------- */
+
+static size_t memory_in_use(void)
+{
+#if __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks;
+#else
+    return (unsigned)mallinfo().uordblks;
+#endif
+}
+
+/* Two objects in turn, so that each time the table is another one. */
+static void load_in_turn(int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *handle = dlopen(i % 2 == 0 ? PREEMPT_OBJECT : SHARED_WEFT, RTLD_NOW | RTLD_LOCAL);
+        CHECK(handle != NULL);
+        w_code_refresh();
+        if (handle != NULL)
+            dlclose(handle);
+    }
+}
+
+static void tables_main(void *arg)
+{
+    (void)arg;
+    beats_start();
+    pest_start();
+    wait_called(NULL);
+    load_in_turn(10);
+    size_t before = memory_in_use();
+    load_in_turn(1000);
+    size_t after = memory_in_use();
+    CHECK(after < before + (32 << 10));
+    pest_stop();
+    end_all();
+}
+
+static void run_tables(void)
+{
+    CHECK_EQ(weft_run_with(&(weft_config){.procs = 2, .stack_size = 256 << 10}, tables_main, NULL), 0);
+}
+
+CASE(objects_that_come_and_go_leave_no_tables_behind)
+{
+    in_child(run_tables);
 }
 
 static void run_load(void)

@@ -2,6 +2,7 @@
 /* Preemption and signals: calls that wait do not return early because of it, and SIGURG is the program's as well. */
 #include "preempts.h"
 #include <poll.h>
+#include <setjmp.h>
 #include <sys/select.h>
 
 static void hog(void *arg)
@@ -253,6 +254,57 @@ CASE(the_program_gets_its_own_urgent_signals_and_preemption_goes_on)
     if (never_stopped())
         return;
     EACH_PROCS(p) run_urgent(p);
+}
+
+static sigjmp_buf place;
+static int jumps;
+
+static void on_urgent_and_away(int sig)
+{
+    (void)sig;
+    jumps++;
+    siglongjmp(place, 1);
+}
+
+/* The handler is called on top of the stack for signals, and deeper. */
+static void on_other(int sig)
+{
+    (void)sig;
+    raise(SIGURG);
+}
+
+static void jump_main(void *arg)
+{
+    struct sigaction away = {.sa_handler = on_urgent_and_away},
+                     other = {.sa_handler = on_other, .sa_flags = SA_ONSTACK};
+    (void)arg;
+    CHECK_EQ(sigaction(SIGUSR1, &other, NULL), 0);
+    weft_pin();
+    over = false;
+    hogs_start(1);
+    CHECK_EQ(sigaction(SIGURG, &away, NULL), 0);
+    goes_on_stopping();
+    for (volatile int i = 0; i < 6; i++) {
+        volatile int before = jumps;
+        for (volatile int tries = 0; jumps == before && tries < 100; tries++) /* one of ours may be pending */
+            if (sigsetjmp(place, 1) == 0)
+                raise(i % 2 == 0 ? SIGURG : SIGUSR1);
+        CHECK(jumps > before);
+    }
+    weft_unpin();
+    signal(SIGUSR1, SIG_DFL);
+    end_all();
+}
+
+CASE(a_handler_that_jumps_away_gets_the_next_one_too)
+{
+    struct sigaction former;
+    if (never_stopped())
+        return;
+    CHECK_EQ(sigaction(SIGURG, NULL, &former), 0);
+    jumps = 0;
+    CHECK_EQ(run_on(1, jump_main, NULL), 0);
+    CHECK_EQ(sigaction(SIGURG, &former, NULL), 0);
 }
 
 static void ignore_main(void *arg)

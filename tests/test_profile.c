@@ -239,6 +239,25 @@ CASE(a_profile_is_started_once_and_stopped_once)
     remove(path);
 }
 
+static void is_not_read(void *arg)
+{
+    const struct unread *u = arg;
+    CHECK_EQ(weft_profile_start(u->path, 0), 0);
+    use_cpu(50 * WEFT_MSEC, burn);
+    fill(u);
+    CHECK_EQ(weft_profile_stop(), -ETIMEDOUT);
+    CHECK_EQ(weft_profile_start(u->path, 0), 0); /* the end of the run stops it */
+    use_cpu(50 * WEFT_MSEC, burn);
+}
+
+CASE(a_pipe_that_nobody_reads_is_given_up)
+{
+    struct unread u = unread_pipe();
+    if (!cannot_be_shown())
+        CHECK_EQ(run_on(2, is_not_read, &u), 0);
+    close_unread(&u);
+}
+
 /* ---- while everything runs -------------------------------------------------------------------------------------- */
 
 static _Atomic int over;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Stacks: how far they reach, what happens beyond, what they cost, and the processor state that goes with them. */
-#include "runs.h"
+#include "stuck.h"
 #include "whitebox.h"
 #include <fenv.h>
 #include <math.h>
@@ -210,6 +210,34 @@ CASE(overflow_of_a_large_stack_is_named_and_kills)
 {
     overflow(1 << 20, "large", 1 << 20);
     overflow(8 << 20, "larger", 8 << 20);
+}
+
+static void overflow_beside_a_loader_main(void *arg)
+{
+    weft_yield();
+    hold_the_linkers_lock();
+    overflow_main(arg);
+}
+
+static void run_overflow_beside_a_loader(void)
+{
+    run_on(2, overflow_beside_a_loader_main, NULL);
+}
+
+CASE(an_overflow_waits_for_nobody_who_loads_an_object)
+{
+    if (crashes_take_the_linkers_lock() || check_under_asan() || check_under_tsan()) {
+        printf("# skipped: libc or the sanitizer takes the linker's lock\n");
+        return;
+    }
+    overflow_size = 0;
+    overflow_name = NULL;
+    CHECK_EQ(pipe(id_pipe), 0);
+    int status = check_child(run_overflow_beside_a_loader, text, sizeof text);
+    close(id_pipe[0]);
+    close(id_pipe[1]);
+    CHECK(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS));
+    CHECK(strstr(text, "dig_for_ever") != NULL);
 }
 
 /* ---- faults that are no overflows ------------------------------------------------------------------------------- */

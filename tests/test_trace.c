@@ -371,6 +371,77 @@ CASE(a_trace_is_started_once_and_stopped_once)
     }
 }
 
+static void makes_much(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 500; i++) {
+        weft_wg wg = {0};
+        weft_wg_add(&wg, 1);
+        weft_go(traced_function, &wg);
+        weft_wg_wait(&wg);
+    }
+}
+
+static void is_not_read(void *arg)
+{
+    const struct unread *u = arg;
+    CHECK_EQ(weft_trace_start(u->path), 0);
+    makes_much(NULL);
+    CHECK_EQ(weft_trace_stop(), -ETIMEDOUT);
+    fill(u);
+    CHECK_EQ(weft_trace_start(u->path), -ETIMEDOUT);
+}
+
+CASE(a_pipe_that_nobody_reads_is_given_up)
+{
+    struct unread u = unread_pipe();
+    CHECK_EQ(run_on(2, is_not_read, &u), 0);
+    close_unread(&u);
+}
+
+CASE(a_run_ends_though_nobody_reads_its_trace)
+{
+    struct unread u = unread_pipe();
+    setenv("WEFT_TRACE", u.path, 1);
+    CHECK_EQ(run_on(2, makes_much, NULL), 0);
+    unsetenv("WEFT_TRACE");
+    close_unread(&u);
+}
+
+/* With pauses, until the pipe is closed. */
+static void *reads_slowly(void *arg)
+{
+    const struct unread *u = arg;
+    static char text[4096];
+    char last[3] = "";
+    int f = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    for (long n; (n = read(u->ends[0], text, sizeof text)) != 0 && strcmp(last, "]\n") != 0;) {
+        if (n >= 2)
+            memcpy(last, text + n - 2, 2);
+        CHECK(n < 0 || write(f, text, (size_t)n) == n);
+        usleep(1000);
+    }
+    close(f);
+    return NULL;
+}
+
+CASE(who_reads_slowly_gets_all_of_it)
+{
+    struct unread u = unread_pipe();
+    pthread_t reader;
+    temporary(path, ".json");
+    setenv("WEFT_TRACE", u.path, 1);
+    CHECK_EQ(pthread_create(&reader, NULL, reads_slowly, &u), 0);
+    CHECK_EQ(run_on(2, makes_much, NULL), 0);
+    unsetenv("WEFT_TRACE");
+    close(u.ends[1]);
+    pthread_join(reader, NULL);
+    close(u.ends[0]);
+    struct trace_file t = read_trace(path);
+    CHECK(t.complete && t.n > 1000);
+    done_with(&t);
+}
+
 static void never_runs(void *arg)
 {
     (void)arg;

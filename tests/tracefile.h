@@ -12,6 +12,35 @@ struct trace_event {
     int64_t at, length; /* ns */
 };
 
+/* A pipe of one page; path is its other end, which nobody reads. */
+struct unread {
+    int ends[2];
+    char path[64];
+};
+
+static inline struct unread unread_pipe(void)
+{
+    struct unread u;
+    CHECK_EQ(pipe2(u.ends, O_NONBLOCK | O_CLOEXEC), 0);
+    fcntl(u.ends[1], F_SETPIPE_SZ, 4096);
+    snprintf(u.path, sizeof u.path, "/proc/self/fd/%d", u.ends[1]);
+    return u;
+}
+
+static inline void fill(const struct unread *u)
+{
+    static const char zeros[1024];
+    for (size_t n = sizeof zeros; n > 0; n /= 2) /* a part that does not fit is not taken */
+        while (write(u->ends[1], zeros, n) > 0)
+            ;
+}
+
+static inline void close_unread(const struct unread *u)
+{
+    close(u->ends[0]);
+    close(u->ends[1]);
+}
+
 struct trace_file {
     struct trace_event *event;
     int n;
