@@ -371,6 +371,50 @@ CASE(nobody_keeps_others_out_by_sitting_there)
     run(crowd);
 }
 
+/* ---- beside dumps ------------------------------------------------------------------------------------------------ */
+
+static int clogged[2];
+
+static void dump_in_vain(void *arg)
+{
+    CHECK_EQ(weft_dump(clogged[1]), 0);
+    weft_wg_done(arg);
+}
+
+static void drain(void *arg)
+{
+    (void)arg;
+    while (weft_read(clogged[0], answer, ROOM) > 0)
+        ;
+}
+
+static void ask_beside_a_dump(void *arg)
+{
+    weft_scope s;
+    weft_wg dumped = {0};
+    (void)arg;
+    start_server();
+    CHECK_EQ(pipe2(clogged, O_CLOEXEC), 0);
+    CHECK(fcntl(clogged[1], F_SETPIPE_SZ, 4096) > 0);
+    CHECK_EQ(write(clogged[1], answer, 4096), 4096);
+    weft_wg_add(&dumped, 1);
+    weft_go(dump_in_vain, &dumped);
+    weft_sleep(50 * WEFT_MSEC);
+    weft_scope_open(&s, weft_now() + 20 * WEFT_SEC);
+    CHECK_EQ(get("/api/goroutines", HERE), 200);
+    CHECK(strstr(answer, "\"name\":\"main\"") != NULL);
+    weft_scope_close(&s);
+    weft_go(drain, NULL);
+    weft_wg_wait(&dumped);
+    weft_close_fd(clogged[1]);
+    weft_close_fd(clogged[0]);
+}
+
+CASE(a_dump_that_nobody_reads_keeps_nobody_from_looking)
+{
+    run(ask_beside_a_dump);
+}
+
 /* ---- the environment --------------------------------------------------------------------------------------------- */
 
 /* What weft top reads. */

@@ -5,7 +5,7 @@
  *      /, /weft.css, /weft.js ...  the page: files that are a part of the library (page.S). They tell nothing, so anybody gets them
  *      /api/info                   which program this is
  *      /api/stats                  weft_stats_json
- *      /api/goroutines             weft_dump_json
+ *      /api/goroutines             weft_dump_json, though it waits for nobody who writes one elsewhere
  *      /api/trace?seconds=N        a trace of the next N seconds
  *      /api/profile?seconds=N      a profile of them, as collapsed stacks
  *
@@ -13,8 +13,9 @@
  * of the runtime nor a half-made trace waits for a client. Traces and profiles are waited for on a timerfd, not with weft_sleep:
  * a goroutine of the library's own waits for descriptors alone (w_go_service).
  */
-#include "web.h"
+#include "dump.h"
 #include "sys_io.h"
+#include "web.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -200,7 +201,7 @@ static bool answer_stats(struct w_guest *guest, const struct w_http *r)
 
 static bool answer_goroutines(struct w_guest *guest, const struct w_http *r)
 {
-    return answer_json(guest, r, weft_dump_json);
+    return answer_json(guest, r, w_dump_json_apart);
 }
 
 /* ---- what takes a while ------------------------------------------------------------------------------------------ */
