@@ -371,6 +371,106 @@ CASE(nobody_keeps_others_out_by_sitting_there)
     run(crowd);
 }
 
+#define INFO "GET /api/info HTTP/1.1\r\n" HERE "\r\n"
+
+enum { ROOMY = 15, PLACES = 24 }; /* so many, and nobody has to leave for the next; so many at the most */
+
+/* With what is there already. */
+static bool is_over(int fd)
+{
+    return recv(fd, answer, ROOM - 1, MSG_DONTWAIT) == 0;
+}
+
+static void let_others_sit(void *arg)
+{
+    int idle[ROOMY], gone = 0;
+    (void)arg;
+    start_server();
+    for (int i = 0; i < ROOMY; i++) {
+        idle[i] = dial();
+        CHECK_EQ(ask_on(idle[i], INFO), 200);
+        weft_sleep(WEFT_MSEC);
+    }
+    int asks = dial();
+    weft_write(asks, "GET /api/info HT", 16);
+    weft_sleep(50 * WEFT_MSEC);
+    CHECK_EQ(get("/api/info", HERE), 200);
+    CHECK_EQ(weft_read(idle[0], answer, 1), 0); /* it has been idle for longest */
+    for (int i = 1; i < ROOMY; i++)
+        gone += is_over(idle[i]);
+    CHECK_EQ(gone, 0);
+    CHECK_EQ(ask_on(asks, "TP/1.1\r\n" HERE "\r\n"), 200);
+    for (int i = 0; i < ROOMY; i++)
+        weft_close_fd(idle[i]);
+    weft_close_fd(asks);
+}
+
+CASE(who_sits_there_leaves_before_who_is_asking)
+{
+    run(let_others_sit);
+}
+
+/* A unix socket takes some 200 KB, whatever happens: these ask for more, and read nothing. */
+enum { FILES = 40 };
+
+static char path[64];
+
+static void fill_all_places(int *fds)
+{
+    char requests[FILES * 64] = "";
+    for (int i = 0; i < FILES; i++)
+        strcat(requests, "GET /weft.css HTTP/1.1\r\n" HERE "\r\n");
+    snprintf(path, sizeof path, "unix:@weft-test-%d", (int)getpid());
+    CHECK_EQ(weft_http_start(path), 0);
+    for (int i = 0; i < PLACES; i++) {
+        fds[i] = weft_dial(path);
+        CHECK(fds[i] >= 0);
+        weft_write(fds[i], requests, strlen(requests));
+        while (recv(fds[i], answer, 1, MSG_DONTWAIT | MSG_PEEK) <= 0)
+            weft_sleep(WEFT_MSEC);
+    }
+}
+
+/* How many answers come until there are no more of them. */
+static int count_answers(int fd)
+{
+    int n = 0;
+    size_t have = 0;
+    for (ssize_t k; n < FILES && (k = weft_read(fd, answer + have, ROOM - 1 - have)) > 0;) {
+        have += (size_t)k;
+        answer[have] = '\0';
+        for (char *end; (end = strstr(answer, "\r\n\r\n")) != NULL; n++) {
+            const char *length = strstr(answer, "Content-Length: ");
+            size_t size = (size_t)(end + 4 - answer) + strtoul(length + 16, NULL, 10);
+            if (size > have)
+                break;
+            memmove(answer, answer + size, have - size + 1);
+            have -= size;
+        }
+    }
+    return n;
+}
+
+static void answer_all(void *arg)
+{
+    int fds[PLACES], late, complete = 0;
+    (void)arg;
+    fill_all_places(fds);
+    late = weft_dial(path);
+    CHECK_EQ(ask_on(late, INFO), 503);
+    weft_close_fd(late);
+    for (int i = 0; i < PLACES; i++) {
+        complete += count_answers(fds[i]) == FILES;
+        weft_close_fd(fds[i]);
+    }
+    CHECK_EQ(complete, PLACES);
+}
+
+CASE(who_is_being_answered_leaves_for_nobody)
+{
+    run(answer_all);
+}
+
 /* ---- beside dumps ------------------------------------------------------------------------------------------------ */
 
 static int clogged[2];

@@ -239,7 +239,6 @@ static bool answer_after(struct w_guest *guest, const struct w_http *r, const ch
     int fd = new_memory(guest), result = fd;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd >= 0 && (result = start(path)) == 0) {
-        w_guest_may_take(guest, WEFT_NEVER);
         wait_for(guest, ms * WEFT_MSEC);
         result = stop();
     }

@@ -8,8 +8,8 @@
  *      usher, once a second: whoever has used up its time is shown the door (shutdown), and its calls fail
  *
  * Time and room. A request must be complete ten seconds after its first byte, however slowly the bytes come. When the places run
- * short, the newcomer takes that of the guest whose time is up first: one that waits with a request half sent, or with none. So
- * nobody can keep others out by just sitting here.
+ * short, a newcomer has one guest shown the door: the one that has been idle for longest; if none is, the one that has been sending its
+ * request for longest; never one that is being answered. So nobody can keep others out by just sitting here.
  *
  * Who may come. On a loopback address, and on a unix socket, anybody whose Host is a name of this machine; WEFT_HTTP_TOKEN asks for more.
  * On any other address nobody without a token, which is made here if there is none.
@@ -85,18 +85,58 @@ static void usher(void *arg)
 
 /* ---- guests ------------------------------------------------------------------------------------------------------ */
 
-/* Whose time is up first, of those that are not served. */
-static void make_room_locked(void)
+/* Those in the same state began it in the order of their deadlines. */
+static bool goes_before_locked(struct w_guest *a, struct w_guest *b)
+{
+    return a->state != b->state ? a->state < b->state : ld_relaxed(&a->deadline) < ld_relaxed(&b->deadline);
+}
+
+/* false: there is nobody who could go. */
+static bool make_room_locked(void)
 {
     struct w_guest *first = NULL;
     for (int i = 0; i < PLACES; i++) {
         struct w_guest *guest = &server.guest[i];
-        if (guest->fd >= 0 && !guest->shown_out && ld_relaxed(&guest->deadline) != WEFT_NEVER &&
-            (first == NULL || ld_relaxed(&guest->deadline) < ld_relaxed(&first->deadline)))
+        if (guest->fd >= 0 && !guest->shown_out && guest->state != W_GUEST_ANSWERED &&
+            (first == NULL || goes_before_locked(guest, first)))
             first = guest;
     }
     if (first != NULL)
         show_the_door_locked(first);
+    return first != NULL;
+}
+
+static struct w_guest *free_place_locked(void)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (server.guest[i].fd < 0)
+            return &server.guest[i];
+    return NULL;
+}
+
+/* A newcomer is about to ask: else of several that come at once each would have to leave for the next. */
+static void sit_down_locked(struct w_guest *guest, int fd)
+{
+    guest->fd = fd;
+    guest->state = W_GUEST_ASKS;
+    guest->shown_out = false;
+    guest->memory = guest->timer = -1;
+    w_guest_may_take(guest, PATIENCE);
+    if (server.guests++ == 0 && server.serial != 0)
+        set_ticking(true);
+}
+
+/* NULL: there is no room. made_room: somebody goes for its sake, and nobody else has to. */
+static struct w_guest *take_place(int fd, bool *made_room)
+{
+    w_spin_lock(&server.lock);
+    if (server.guests >= CROWDED && !*made_room)
+        *made_room = make_room_locked();
+    struct w_guest *guest = free_place_locked();
+    if (guest != NULL)
+        sit_down_locked(guest, fd);
+    w_spin_unlock(&server.lock);
+    return guest;
 }
 
 /* That of the present listener: this guest may be one of the former's, and on its way out. */
@@ -107,26 +147,15 @@ static void read_token(char token[W_TOKEN_MAX + 1])
     w_spin_unlock(&server.lock);
 }
 
-/* NULL: there is no room. */
-static struct w_guest *take_place(int fd)
+/* With so much time for it. false: it has been shown the door. */
+static bool turn_to(struct w_guest *guest, enum w_guest_state state, int64_t ns)
 {
-    struct w_guest *guest = NULL;
     w_spin_lock(&server.lock);
-    if (server.guests >= CROWDED)
-        make_room_locked();
-    for (int i = 0; i < PLACES && guest == NULL; i++)
-        if (server.guest[i].fd < 0)
-            guest = &server.guest[i];
-    if (guest != NULL) {
-        guest->fd = fd;
-        guest->shown_out = false;
-        guest->memory = guest->timer = -1;
-        w_guest_may_take(guest, PATIENCE);
-        if (server.guests++ == 0 && server.serial != 0)
-            set_ticking(true);
-    }
+    bool stays = !guest->shown_out;
+    guest->state = state;
+    w_guest_may_take(guest, ns);
     w_spin_unlock(&server.lock);
-    return guest;
+    return stays;
 }
 
 /* The descriptor is closed under the lock, and not with weft_close_fd, in which the end of the run may come in between: nobody
@@ -141,26 +170,28 @@ static void leave_place(struct w_guest *guest)
     w_spin_unlock(&server.lock);
 }
 
-/* The next request, from what has come of it on; 0: the guest has left. */
+/* The next request, from what has come of it on; 0: the guest has left, or must. */
 static int receive(struct w_guest *guest, struct w_http *r, char *bytes, size_t *have)
 {
-    int result;
-    w_guest_may_take(guest, *have > 0 ? PATIENCE : SILENCE);
-    while ((result = w_http_parse(r, bytes, *have)) == W_HTTP_MORE) {
+    int result = w_http_parse(r, bytes, *have);
+    if (result == W_HTTP_MORE && guest->state == W_GUEST_ANSWERED)
+        turn_to(guest, *have > 0 ? W_GUEST_ASKS : W_GUEST_IDLE, *have > 0 ? PATIENCE : SILENCE);
+    while (result == W_HTTP_MORE) {
         ssize_t n = weft_read(guest->fd, bytes + *have, W_HTTP_MAX - *have);
         if (n <= 0)
             return 0;
         if (*have == 0)
-            w_guest_may_take(guest, PATIENCE);
+            turn_to(guest, W_GUEST_ASKS, PATIENCE);
         *have += (size_t)n;
+        result = w_http_parse(r, bytes, *have);
     }
-    return result;
+    return turn_to(guest, W_GUEST_ANSWERED, WEFT_NEVER) ? result : 0;
 }
 
 /* What was sent is lost if the connection is closed while there is something to read. */
 static void say_farewell(struct w_guest *guest, char *bytes)
 {
-    w_guest_may_take(guest, FAREWELL);
+    turn_to(guest, W_GUEST_IDLE, FAREWELL);
     W_RESULT(syscall(SYS_shutdown, guest->fd, SHUT_WR));
     while (weft_read(guest->fd, bytes, W_HTTP_MAX) > 0)
         ;
@@ -198,12 +229,13 @@ static void nap(int64_t ns)
 
 static void welcome(int fd)
 {
+    bool made_room = false;
     int on = 1; /* the head of an answer and its body are two writes: the second is not to wait for word of the first */
     W_RESULT(syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
-    struct w_guest *guest = take_place(fd);
+    struct w_guest *guest = take_place(fd, &made_room);
     for (int i = 0; guest == NULL && i < TRIES; i++) {
         nap(WEFT_MSEC); /* those who were shown the door are about to leave */
-        guest = take_place(fd);
+        guest = take_place(fd, &made_room);
     }
     if (guest == NULL) {
         w_refuse(&(struct w_guest){.fd = fd}, &(struct w_http){0}, 503);
