@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft.h>
@@ -469,6 +470,104 @@ static void answer_all(void *arg)
 CASE(who_is_being_answered_leaves_for_nobody)
 {
     run(answer_all);
+}
+
+/* ---- one listener after the other -------------------------------------------------------------------------------- */
+
+/* One that found no place while the listener was there that asks for a token. */
+static void come_between(void *arg)
+{
+    int fds[PLACES];
+    (void)arg;
+    fill_all_places(fds);
+    int late = weft_dial(path);
+    CHECK(late >= 0);
+    weft_sleep(50 * WEFT_MSEC);
+    CHECK_EQ(weft_http_stop(), 0);
+    unsetenv("WEFT_HTTP_TOKEN");
+    start_server();
+    CHECK(ask_on(late, INFO) != 200);
+    CHECK_EQ(get("/api/info", HERE), 200);
+    weft_close_fd(late);
+    for (int i = 0; i < PLACES; i++)
+        weft_close_fd(fds[i]);
+}
+
+CASE(who_came_to_a_listener_with_a_token_is_no_guest_of_one_without)
+{
+    setenv("WEFT_HTTP_TOKEN", "opensesame", 1);
+    run(come_between);
+    unsetenv("WEFT_HTTP_TOKEN");
+}
+
+enum { DESCRIPTORS = 64 };
+
+static int port_of(int fd)
+{
+    struct sockaddr_in in;
+    socklen_t n = sizeof in;
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&in, &n), 0);
+    return ntohs(in.sin_port);
+}
+
+/* Who accepts connections waits a while when it has no descriptor for one. Then the program's next listener has the number. */
+static void listen_with_its_number(void *arg)
+{
+    int used[DESCRIPTORS], n = 0;
+    (void)arg;
+    start_server();
+    weft_sleep(20 * WEFT_MSEC);
+    int first = socket(AF_INET, SOCK_STREAM, 0), second = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    in.sin_port = htons((uint16_t)port);
+    while (n < DESCRIPTORS && (used[n] = dup(first)) >= 0)
+        n++;
+    CHECK_EQ(weft_connect(first, (struct sockaddr *)&in, sizeof in), 0);
+    weft_sleep(30 * WEFT_MSEC);
+    CHECK_EQ(weft_http_stop(), 0);
+    int mine = weft_listen("127.0.0.1:0");
+    CHECK(mine >= 0);
+    while (n > 0)
+        close(used[--n]);
+    in.sin_port = htons((uint16_t)port_of(mine));
+    CHECK_EQ(weft_connect(second, (struct sockaddr *)&in, sizeof in), 0);
+    weft_sleep(200 * WEFT_MSEC);
+    fcntl(mine, F_SETFL, O_NONBLOCK);
+    int guest = accept(mine, NULL, NULL);
+    CHECK(guest >= 0);
+    close(guest);
+    weft_close_fd(mine);
+    weft_close_fd(first);
+    weft_close_fd(second);
+}
+
+static void run_with_few_descriptors(void)
+{
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){DESCRIPTORS, DESCRIPTORS}), 0);
+    run(listen_with_its_number);
+}
+
+CASE(after_the_stop_nobody_is_accepted_on_the_programs_own_listener)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_with_few_descriptors, said, sizeof said), 0);
+}
+
+static void take_the_port_back(void *arg)
+{
+    (void)arg;
+    start_server();
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    in.sin_port = htons((uint16_t)port);
+    CHECK_EQ(weft_http_stop(), 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* without SO_REUSEADDR */
+    CHECK_EQ(bind(fd, (struct sockaddr *)&in, sizeof in), 0);
+    close(fd);
+}
+
+CASE(the_port_is_free_after_the_stop)
+{
+    run(take_the_port_back);
 }
 
 /* ---- beside dumps ------------------------------------------------------------------------------------------------ */

@@ -302,9 +302,9 @@ static bool comes_from_elsewhere(const struct w_http *r)
     return r->cross_site || (r->origin.at != NULL && !w_origin_is(r->origin, r->whole_host));
 }
 
-/* token: "" if none is needed. */
-bool w_answer(struct w_guest *guest, const struct w_http *r, const char *token)
+bool w_answer(struct w_guest *guest, const struct w_http *r)
 {
+    const char *token = guest->token;
     const struct route *route = find(r->path);
     bool known = token[0] != '\0' && has_token(r, token), good;
     if (route == NULL)

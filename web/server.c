@@ -11,6 +11,10 @@
  * short, a newcomer has one guest shown the door: the one that has been idle for longest; if none is, the one that has been sending its
  * request for longest; never one that is being answered. So nobody can keep others out by just sitting here.
  *
+ * One listener after the other. Each has a serial number, and what belongs to it ends with it: a connection that it has accepted gets no
+ * place among those of the next, whose token may be another; and its goroutines know its descriptors by their lives (w_fd_know), so that
+ * what they still do when weft_http_stop has closed them does not meet whoever has the numbers now.
+ *
  * Who may come. On a loopback address, and on a unix socket, anybody whose Host is a name of this machine; WEFT_HTTP_TOKEN asks for more.
  * On any other address nobody without a token, which is made here if there is none.
  *
@@ -18,6 +22,7 @@
  * gone with the process, and the kernel shows it to its owner alone.
  */
 #include "address.h"
+#include "fd.h"
 #include "sys_io.h"
 #include "web.h"
 #include <arpa/inet.h>
@@ -38,7 +43,8 @@ static struct {
     struct w_spin lock;
     uint32_t serial;               /* of the listener, 0: there is none; lock */
     uint32_t last_serial;          /* lock */
-    int listen_fd, tick_fd, memfd; /* lock */
+    struct w_use listener, ticker; /* their descriptors; lock */
+    int memfd;                     /* lock */
     int guests;                    /* lock */
     bool placed;                   /* the places were made; lock */
     char token[W_TOKEN_MAX + 1];   /* "": none is needed; lock */
@@ -56,7 +62,7 @@ static long new_timer(void)
 static void set_ticking(bool on)
 {
     struct itimerspec every = {.it_interval = {on, 0}, .it_value = {on, 0}};
-    W_RESULT(syscall(SYS_timerfd_settime, server.tick_fd, 0, &every, NULL));
+    W_RESULT(syscall(SYS_timerfd_settime, server.ticker.fd, 0, &every, NULL));
 }
 
 static void show_the_door_locked(struct w_guest *guest)
@@ -75,11 +81,24 @@ static void look_at_guests(void)
     w_spin_unlock(&server.lock);
 }
 
+/* One of its descriptors; false: it is gone already. */
+static bool find_of(uint32_t serial, const struct w_use *at, struct w_use *known)
+{
+    w_spin_lock(&server.lock);
+    bool there = server.serial == serial;
+    if (there)
+        *known = *at;
+    w_spin_unlock(&server.lock);
+    return there;
+}
+
 static void usher(void *arg)
 {
-    int tick_fd = (int)(intptr_t)arg;
+    struct w_use ticker;
     uint64_t times;
-    while (weft_read(tick_fd, &times, sizeof times) > 0)
+    if (!find_of((uint32_t)(uintptr_t)arg, &server.ticker, &ticker))
+        return;
+    while (w_read_known(&ticker, &times, sizeof times) > 0)
         look_at_guests();
 }
 
@@ -121,30 +140,28 @@ static void sit_down_locked(struct w_guest *guest, int fd)
     guest->state = W_GUEST_ASKS;
     guest->shown_out = false;
     guest->memory = guest->timer = -1;
+    strcpy(guest->token, server.token);
     w_guest_may_take(guest, PATIENCE);
-    if (server.guests++ == 0 && server.serial != 0)
+    if (server.guests++ == 0)
         set_ticking(true);
 }
 
-/* NULL: there is no room. made_room: somebody goes for its sake, and nobody else has to. */
-static struct w_guest *take_place(int fd, bool *made_room)
+/* -ESTALE: the listener that it came to is gone. -EAGAIN: there is no room. made_room: somebody goes for its sake, and nobody else
+ * has to. */
+static int take_place(int fd, uint32_t serial, bool *made_room, struct w_guest **place)
 {
+    int r = -ESTALE;
     w_spin_lock(&server.lock);
-    if (server.guests >= CROWDED && !*made_room)
-        *made_room = make_room_locked();
-    struct w_guest *guest = free_place_locked();
-    if (guest != NULL)
-        sit_down_locked(guest, fd);
+    if (server.serial == serial) {
+        if (server.guests >= CROWDED && !*made_room)
+            *made_room = make_room_locked();
+        *place = free_place_locked();
+        r = *place != NULL ? 0 : -EAGAIN;
+        if (r == 0)
+            sit_down_locked(*place, fd);
+    }
     w_spin_unlock(&server.lock);
-    return guest;
-}
-
-/* That of the present listener: this guest may be one of the former's, and on its way out. */
-static void read_token(char token[W_TOKEN_MAX + 1])
-{
-    w_spin_lock(&server.lock);
-    strcpy(token, server.token);
-    w_spin_unlock(&server.lock);
+    return r;
 }
 
 /* With so much time for it. false: it has been shown the door. */
@@ -201,15 +218,14 @@ static void attend(void *arg)
 {
     struct w_guest *guest = arg;
     struct w_http r;
-    char bytes[W_HTTP_MAX], token[W_TOKEN_MAX + 1];
+    char bytes[W_HTTP_MAX];
     size_t have = 0;
     int result;
     bool goes_on = true;
-    read_token(token);
     while (goes_on && (result = receive(guest, &r, bytes, &have)) != 0) {
         goes_on = result == W_HTTP_DONE;
         if (goes_on) {
-            goes_on = w_answer(guest, &r, token);
+            goes_on = w_answer(guest, &r);
             memmove(bytes, bytes + r.size, have -= r.size);
         } else {
             w_refuse(guest, &r, result);
@@ -227,18 +243,20 @@ static void nap(int64_t ns)
     weft_block_leave();
 }
 
-static void welcome(int fd)
+static void welcome(int fd, uint32_t serial)
 {
+    struct w_guest *guest;
     bool made_room = false;
     int on = 1; /* the head of an answer and its body are two writes: the second is not to wait for word of the first */
     W_RESULT(syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
-    struct w_guest *guest = take_place(fd, &made_room);
-    for (int i = 0; guest == NULL && i < TRIES; i++) {
+    int r = take_place(fd, serial, &made_room, &guest);
+    for (int i = 0; r == -EAGAIN && i < TRIES; i++) {
         nap(WEFT_MSEC); /* those who were shown the door are about to leave */
-        guest = take_place(fd, &made_room);
+        r = take_place(fd, serial, &made_room, &guest);
     }
-    if (guest == NULL) {
-        w_refuse(&(struct w_guest){.fd = fd}, &(struct w_http){0}, 503);
+    if (r != 0) {
+        if (r == -EAGAIN)
+            w_refuse(&(struct w_guest){.fd = fd}, &(struct w_http){0}, 503);
         w_sys_close(fd);
     } else if (w_go_service("weft http guest", attend, guest) != 0) {
         leave_place(guest);
@@ -247,11 +265,14 @@ static void welcome(int fd)
 
 static void accept_guests(void *arg)
 {
-    int listen_fd = (int)(intptr_t)arg;
+    uint32_t serial = (uint32_t)(uintptr_t)arg;
+    struct w_use listener;
+    if (!find_of(serial, &server.listener, &listener))
+        return;
     for (;;) {
-        int fd = weft_accept(listen_fd, NULL, NULL);
+        int fd = w_accept_known(&listener);
         if (fd >= 0)
-            welcome(fd);
+            welcome(fd, serial);
         else if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM)
             nap(SHORTAGE);
         else if (fd == -EBADF || fd == -EINVAL || fd == -ENOTSOCK)
@@ -365,15 +386,15 @@ static void make_places_locked(void)
 }
 
 /* 0: there is a listener already. */
-static uint32_t install(int listen_fd, int tick_fd, int memfd, const char *token)
+static uint32_t install(const struct w_use *listener, const struct w_use *ticker, int memfd, const char *token)
 {
     uint32_t serial = 0;
     w_spin_lock(&server.lock);
     if (server.serial == 0) {
         make_places_locked();
         serial = server.serial = ++server.last_serial;
-        server.listen_fd = listen_fd;
-        server.tick_fd = tick_fd;
+        server.listener = *listener;
+        server.ticker = *ticker;
         server.memfd = memfd;
         strcpy(server.token, token);
         if (server.guests > 0)
@@ -390,8 +411,8 @@ static bool uninstall(uint32_t serial, int fds[3])
     bool mine = server.serial != 0 && (serial == 0 || serial == server.serial);
     if (mine) {
         server.serial = 0;
-        fds[0] = server.listen_fd;
-        fds[1] = server.tick_fd;
+        fds[0] = server.listener.fd;
+        fds[1] = server.ticker.fd;
         fds[2] = server.memfd;
         for (int i = 0; i < PLACES; i++)
             if (server.guest[i].fd >= 0)
@@ -423,15 +444,21 @@ static int close_all(int listen_fd, int tick_fd, int memfd, int result)
 
 static int open_up(int listen_fd, const struct place *place, const char *token)
 {
+    struct w_use listener, ticker;
     int tick_fd = (int)new_timer(), memfd = new_note(place, token);
     if (tick_fd < 0 || memfd < 0)
         return close_all(listen_fd, tick_fd, memfd, tick_fd < 0 ? tick_fd : memfd);
-    uint32_t serial = install(listen_fd, tick_fd, memfd, token);
+    int r = w_fd_know(&listener, listen_fd);
+    if (r == 0)
+        r = w_fd_know(&ticker, tick_fd);
+    if (r != 0)
+        return close_all(listen_fd, tick_fd, memfd, r);
+    uint32_t serial = install(&listener, &ticker, memfd, token);
     if (serial == 0)
         return close_all(listen_fd, tick_fd, memfd, -EBUSY);
-    int r = w_go_service("weft http usher", usher, (void *)(intptr_t)tick_fd);
+    r = w_go_service("weft http usher", usher, (void *)(uintptr_t)serial);
     if (r == 0)
-        r = w_go_service("weft http", accept_guests, (void *)(intptr_t)listen_fd);
+        r = w_go_service("weft http", accept_guests, (void *)(uintptr_t)serial);
     if (r != 0)
         close_up(serial);
     return r;
