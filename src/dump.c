@@ -9,7 +9,9 @@
  * The run cannot end meanwhile: a foreign thread is counted (foreign.c), and a goroutine is inside the runtime as far as the end of the
  * run can tell (DU1), so that its M is waited for.
  *
- * One dump at a time (the turn): the places where running threads are met are there once (look.c). Who comes meanwhile waits for it, asleep.
+ * Two turns, waited for asleep. One looks at a time: the places where running threads are met are there once (look.c). And one writes
+ * at a time, so that dumps to the same descriptor do not mix; that turn may be kept for as long as nobody reads, so it comes first, and
+ * who looks waits for nobody but those who look. Whoever has a descriptor of his own needs the first alone (w_dump_json_apart).
  */
 #include "dump.h"
 #include "symbol.h"
@@ -23,31 +25,41 @@ struct job {
     int fd;
     write_fn *write;
     bool look, quick, hurried;
+    int64_t patience; /* for the turn to look; negative: without limit */
     int result;
 };
 
-static _Atomic uint32_t turn; /* futex: 1 while somebody dumps, 2: and others wait */
+static _Atomic uint32_t looking, writing; /* futexes: 1 while somebody does, 2: and others wait */
 
 /* Waits so long at the most (negative: without limit). */
-static bool take_turn(int64_t ns)
+static bool take_turn(_Atomic uint32_t *turn, int64_t ns)
 {
     uint32_t free = 0;
     int64_t until = w_now() + ns;
-    if (cas_acquire(&turn, &free, 1)) /* [DU-1] the places of look.c, as the last one left them */
+    if (cas_acquire(turn, &free, 1)) /* [DU-1] the places of look.c, as the last one left them */
         return true;
-    while (xchg_acquire(&turn, 2) != 0) { /* [DU-1] */
+    while (xchg_acquire(turn, 2) != 0) { /* [DU-1] */
         int64_t left = ns < 0 ? -1 : until - w_now();
         if (ns >= 0 && left <= 0)
             return false;
-        w_futex_wait(&turn, 2, left);
+        w_futex_wait(turn, 2, left);
     }
     return true;
 }
 
-static void give_turn(void)
+static void give_turn(_Atomic uint32_t *turn)
 {
-    if (xchg_release(&turn, 0) == 2) /* [DU-1] */
-        w_futex_wake(&turn, 1);
+    if (xchg_release(turn, 0) == 2) /* [DU-1] */
+        w_futex_wake(turn, 1);
+}
+
+static int take_census(struct w_census *c, const struct job *job)
+{
+    bool look = job->look && take_turn(&looking, job->patience);
+    int r = w_census_take(c, look);
+    if (look)
+        give_turn(&looking);
+    return r;
 }
 
 static void *dump(void *arg)
@@ -55,7 +67,7 @@ static void *dump(void *arg)
     struct job *job = arg;
     struct w_out out = {.fd = job->fd, .quick = job->quick, .hurried = job->hurried};
     struct w_census c;
-    job->result = w_census_take(&c, job->look);
+    job->result = take_census(&c, job);
     if (job->result != 0)
         return NULL;
     job->write(&out, &c);
@@ -94,45 +106,45 @@ static void dump_in_thread(struct job *job)
     }
 }
 
-/* The caller keeps the run from ending. */
-static int dump_in_turn(struct job *job)
+static int dump_to(int fd, write_fn *write, bool apart)
 {
-    take_turn(-1);
-    dump_in_thread(job);
-    give_turn();
-    return job->result;
-}
-
-static int dump_to(int fd, write_fn *write)
-{
-    struct job job = {.fd = fd, .write = write, .look = true, .hurried = true};
+    struct job job = {.fd = fd, .write = write, .look = true, .hurried = true, .patience = -1};
     int r = w_stay_begin(); /* DU1 */
     if (r != 0)
         return r;
-    r = dump_in_turn(&job);
+    if (!apart)
+        take_turn(&writing, -1);
+    dump_in_thread(&job);
+    if (!apart)
+        give_turn(&writing);
     w_stay_end();
-    return r;
+    return job.result;
 }
 
 int weft_dump(int fd)
 {
-    return dump_to(fd, w_dump_text);
+    return dump_to(fd, w_dump_text, false);
 }
 
 int weft_dump_json(int fd)
 {
-    return dump_to(fd, w_dump_as_json);
+    return dump_to(fd, w_dump_as_json, false);
+}
+
+int w_dump_json_apart(int fd)
+{
+    return dump_to(fd, w_dump_as_json, true);
 }
 
 /* Somebody may be dumping to a descriptor that takes nothing: then without a turn, and without what needs one. */
 int w_dump_here(int fd, bool quick)
 {
     static const int64_t LIMIT = 5 * WEFT_SEC;
-    bool turn_taken = !quick && take_turn(LIMIT);
-    struct job job = {.fd = fd, .write = w_dump_text, .look = turn_taken, .quick = !turn_taken};
+    bool turn_taken = !quick && take_turn(&writing, LIMIT);
+    struct job job = {.fd = fd, .write = w_dump_text, .look = turn_taken, .quick = !turn_taken, .patience = LIMIT};
     if (turn_taken) {
         dump_in_thread(&job);
-        give_turn();
+        give_turn(&writing);
     } else {
         dump(&job);
     }

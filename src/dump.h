@@ -23,6 +23,9 @@ void w_dump_as_json(struct w_out *out, const struct w_census *c);
 /* Waits until fn(arg) has returned, in a thread with a large stack and no signals; false: there is none to be had. */
 bool w_call_in_thread(void *(*fn)(void *), void *arg);
 
+/* weft_dump_json into a descriptor that nobody else writes to: it does not wait for those who are writing theirs. */
+int w_dump_json_apart(int fd);
+
 /* For whoever ends the process, or has seen to it that nothing is changed meanwhile. quick: in a signal handler, at any time. */
 int w_dump_here(int fd, bool quick);
 

@@ -54,6 +54,13 @@ int w_use_try_begin(struct w_use *u, int fd); /* by whoever cannot wait: -EBADF 
 void w_use_end(struct w_use *u);
 int w_use_resume(struct w_use *u); /* after an end; -EBADF: the number was closed meanwhile */
 bool w_use_current(const struct w_use *u);
+
+/* io.c: a descriptor that is used again and again by one who may not hear that another closed it. It is known by its life:
+ * -EBADF from then on, whoever has the number. */
+int w_fd_know(struct w_use *known, int fd);
+ssize_t w_read_known(const struct w_use *known, void *buffer, size_t size);
+int w_accept_known(const struct w_use *known);
+
 bool w_fd_in_use(struct w_fd *d); /* are calls under way? */
 
 /* The kernel has just given us this number: whatever was known of it is about another descriptor. */

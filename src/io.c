@@ -37,6 +37,7 @@ struct io {
     enum w_hint hint;       /* what we believe of it */
     struct w_epochs before; /* the last try */
     bool waited;            /* for its turn */
+    bool known;             /* `use` says which life of the number is meant */
     struct w_use use;
     struct w_g *g;
 };
@@ -315,7 +316,7 @@ static long file_transfer(struct io *io)
 static long begin(struct io *io)
 {
     io->g = w_call_begin();
-    long r = w_use_begin(&io->use, io->fd);
+    long r = unlikely(io->known) ? w_use_resume(&io->use) : w_use_begin(&io->use, io->fd);
     if (r < 0)
         return r;
     io->hint = ld_relaxed(&io->use.d->hint);
@@ -523,19 +524,23 @@ static long try_accept(struct io *io)
     return r == -ECONNABORTED ? -EINTR : r; /* that one has gone away: the next */
 }
 
+static int accept_next(struct io *io)
+{
+    long r = begin(io);
+    if (r == 0)
+        r = try_or_wait(io, try_accept, true);
+    if (r >= 0)
+        w_fd_fresh((int)r);
+    return (int)end(io, r);
+}
+
 int weft_accept(int fd, struct sockaddr *address, socklen_t *length)
 {
     struct msghdr peer = {.msg_name = length != NULL ? address : NULL, .msg_namelen = length != NULL ? *length : 0};
-    struct io io = {.fd = fd, .side = W_SIDE_READ, .msg = &peer};
-    long r = begin(&io);
-    if (r == 0)
-        r = try_or_wait(&io, try_accept, true);
-    if (r >= 0) {
-        w_fd_fresh((int)r);
-        if (peer.msg_name != NULL)
-            *length = peer.msg_namelen;
-    }
-    return (int)end(&io, r);
+    int r = accept_next(&(struct io){.fd = fd, .side = W_SIDE_READ, .msg = &peer});
+    if (r >= 0 && peer.msg_name != NULL)
+        *length = peer.msg_namelen;
+    return r;
 }
 
 static long try_connect(struct io *io)
@@ -582,6 +587,34 @@ int weft_connect(int fd, const struct sockaddr *address, socklen_t length)
     if (r == -EINPROGRESS)
         r = try_or_wait(&io, try_connected, false);
     return (int)end(&io, r);
+}
+
+/* ---- of a life that is known ------------------------------------------------------------------------------------ */
+
+int w_fd_know(struct w_use *known, int fd)
+{
+    struct w_g *g = w_call_begin();
+    int r = w_use_begin(known, fd);
+    w_use_end(known);
+    w_call_end(g);
+    return r;
+}
+
+ssize_t w_read_known(const struct w_use *known, void *buffer, size_t size)
+{
+    struct iovec iov = {buffer, size};
+    return transfer(&(struct io){.fd = known->fd,
+                                 .side = W_SIDE_READ,
+                                 .span = {.iov = &iov, .count = 1},
+                                 .offset = -1,
+                                 .use = *known,
+                                 .known = true});
+}
+
+int w_accept_known(const struct w_use *known)
+{
+    return accept_next(
+        &(struct io){.fd = known->fd, .side = W_SIDE_READ, .msg = &(struct msghdr){0}, .use = *known, .known = true});
 }
 
 /* ---- readiness -------------------------------------------------------------------------------------------------- */

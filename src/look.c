@@ -17,7 +17,7 @@
  * stack pointer and program counter (/proc/self/task/TID/syscall), before and after the walk: the same twice, it stood still.
  *
  * Invariants:
- *   LK1  a place is used by one who looks at a time (w_dump's turn, dump.c), and by the one thread whose number is in it
+ *   LK1  a place is used by one who looks at a time (the turn to look, dump.c), and by the one thread whose number is in it
  *   LK2  registers are written between COMES and HERE, by the thread; read after HERE, by the one who looks
  */
 #include "look.h"

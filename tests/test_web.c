@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft.h>
@@ -369,6 +370,248 @@ static void crowd(void *arg)
 CASE(nobody_keeps_others_out_by_sitting_there)
 {
     run(crowd);
+}
+
+#define INFO "GET /api/info HTTP/1.1\r\n" HERE "\r\n"
+
+enum { ROOMY = 15, PLACES = 24 }; /* so many, and nobody has to leave for the next; so many at the most */
+
+/* With what is there already. */
+static bool is_over(int fd)
+{
+    return recv(fd, answer, ROOM - 1, MSG_DONTWAIT) == 0;
+}
+
+static void let_others_sit(void *arg)
+{
+    int idle[ROOMY], gone = 0;
+    (void)arg;
+    start_server();
+    for (int i = 0; i < ROOMY; i++) {
+        idle[i] = dial();
+        CHECK_EQ(ask_on(idle[i], INFO), 200);
+        weft_sleep(WEFT_MSEC);
+    }
+    int asks = dial();
+    weft_write(asks, "GET /api/info HT", 16);
+    weft_sleep(50 * WEFT_MSEC);
+    CHECK_EQ(get("/api/info", HERE), 200);
+    CHECK_EQ(weft_read(idle[0], answer, 1), 0); /* it has been idle for longest */
+    for (int i = 1; i < ROOMY; i++)
+        gone += is_over(idle[i]);
+    CHECK_EQ(gone, 0);
+    CHECK_EQ(ask_on(asks, "TP/1.1\r\n" HERE "\r\n"), 200);
+    for (int i = 0; i < ROOMY; i++)
+        weft_close_fd(idle[i]);
+    weft_close_fd(asks);
+}
+
+CASE(who_sits_there_leaves_before_who_is_asking)
+{
+    run(let_others_sit);
+}
+
+/* A unix socket takes some 200 KB, whatever happens: these ask for more, and read nothing. */
+enum { FILES = 40 };
+
+static char path[64];
+
+static void fill_all_places(int *fds)
+{
+    char requests[FILES * 64] = "";
+    for (int i = 0; i < FILES; i++)
+        strcat(requests, "GET /weft.css HTTP/1.1\r\n" HERE "\r\n");
+    snprintf(path, sizeof path, "unix:@weft-test-%d", (int)getpid());
+    CHECK_EQ(weft_http_start(path), 0);
+    for (int i = 0; i < PLACES; i++) {
+        fds[i] = weft_dial(path);
+        CHECK(fds[i] >= 0);
+        weft_write(fds[i], requests, strlen(requests));
+        while (recv(fds[i], answer, 1, MSG_DONTWAIT | MSG_PEEK) <= 0)
+            weft_sleep(WEFT_MSEC);
+    }
+}
+
+/* How many answers come until there are no more of them. */
+static int count_answers(int fd)
+{
+    int n = 0;
+    size_t have = 0;
+    for (ssize_t k; n < FILES && (k = weft_read(fd, answer + have, ROOM - 1 - have)) > 0;) {
+        have += (size_t)k;
+        answer[have] = '\0';
+        for (char *end; (end = strstr(answer, "\r\n\r\n")) != NULL; n++) {
+            const char *length = strstr(answer, "Content-Length: ");
+            size_t size = (size_t)(end + 4 - answer) + strtoul(length + 16, NULL, 10);
+            if (size > have)
+                break;
+            memmove(answer, answer + size, have - size + 1);
+            have -= size;
+        }
+    }
+    return n;
+}
+
+static void answer_all(void *arg)
+{
+    int fds[PLACES], late, complete = 0;
+    (void)arg;
+    fill_all_places(fds);
+    late = weft_dial(path);
+    CHECK_EQ(ask_on(late, INFO), 503);
+    weft_close_fd(late);
+    for (int i = 0; i < PLACES; i++) {
+        complete += count_answers(fds[i]) == FILES;
+        weft_close_fd(fds[i]);
+    }
+    CHECK_EQ(complete, PLACES);
+}
+
+CASE(who_is_being_answered_leaves_for_nobody)
+{
+    run(answer_all);
+}
+
+/* ---- one listener after the other -------------------------------------------------------------------------------- */
+
+/* One that found no place while the listener was there that asks for a token. */
+static void come_between(void *arg)
+{
+    int fds[PLACES];
+    (void)arg;
+    fill_all_places(fds);
+    int late = weft_dial(path);
+    CHECK(late >= 0);
+    weft_sleep(50 * WEFT_MSEC);
+    CHECK_EQ(weft_http_stop(), 0);
+    unsetenv("WEFT_HTTP_TOKEN");
+    start_server();
+    CHECK(ask_on(late, INFO) != 200);
+    CHECK_EQ(get("/api/info", HERE), 200);
+    weft_close_fd(late);
+    for (int i = 0; i < PLACES; i++)
+        weft_close_fd(fds[i]);
+}
+
+CASE(who_came_to_a_listener_with_a_token_is_no_guest_of_one_without)
+{
+    setenv("WEFT_HTTP_TOKEN", "opensesame", 1);
+    run(come_between);
+    unsetenv("WEFT_HTTP_TOKEN");
+}
+
+enum { DESCRIPTORS = 64 };
+
+static int port_of(int fd)
+{
+    struct sockaddr_in in;
+    socklen_t n = sizeof in;
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&in, &n), 0);
+    return ntohs(in.sin_port);
+}
+
+/* Who accepts connections waits a while when it has no descriptor for one. Then the program's next listener has the number. */
+static void listen_with_its_number(void *arg)
+{
+    int used[DESCRIPTORS], n = 0;
+    (void)arg;
+    start_server();
+    weft_sleep(20 * WEFT_MSEC);
+    int first = socket(AF_INET, SOCK_STREAM, 0), second = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    in.sin_port = htons((uint16_t)port);
+    while (n < DESCRIPTORS && (used[n] = dup(first)) >= 0)
+        n++;
+    CHECK_EQ(weft_connect(first, (struct sockaddr *)&in, sizeof in), 0);
+    weft_sleep(30 * WEFT_MSEC);
+    CHECK_EQ(weft_http_stop(), 0);
+    int mine = weft_listen("127.0.0.1:0");
+    CHECK(mine >= 0);
+    while (n > 0)
+        close(used[--n]);
+    in.sin_port = htons((uint16_t)port_of(mine));
+    CHECK_EQ(weft_connect(second, (struct sockaddr *)&in, sizeof in), 0);
+    weft_sleep(200 * WEFT_MSEC);
+    fcntl(mine, F_SETFL, O_NONBLOCK);
+    int guest = accept(mine, NULL, NULL);
+    CHECK(guest >= 0);
+    close(guest);
+    weft_close_fd(mine);
+    weft_close_fd(first);
+    weft_close_fd(second);
+}
+
+static void run_with_few_descriptors(void)
+{
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){DESCRIPTORS, DESCRIPTORS}), 0);
+    run(listen_with_its_number);
+}
+
+CASE(after_the_stop_nobody_is_accepted_on_the_programs_own_listener)
+{
+    char said[512];
+    CHECK_EQ(check_child(run_with_few_descriptors, said, sizeof said), 0);
+}
+
+static void take_the_port_back(void *arg)
+{
+    (void)arg;
+    start_server();
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    in.sin_port = htons((uint16_t)port);
+    CHECK_EQ(weft_http_stop(), 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* without SO_REUSEADDR */
+    CHECK_EQ(bind(fd, (struct sockaddr *)&in, sizeof in), 0);
+    close(fd);
+}
+
+CASE(the_port_is_free_after_the_stop)
+{
+    run(take_the_port_back);
+}
+
+/* ---- beside dumps ------------------------------------------------------------------------------------------------ */
+
+static int clogged[2];
+
+static void dump_in_vain(void *arg)
+{
+    CHECK_EQ(weft_dump(clogged[1]), 0);
+    weft_wg_done(arg);
+}
+
+static void drain(void *arg)
+{
+    (void)arg;
+    while (weft_read(clogged[0], answer, ROOM) > 0)
+        ;
+}
+
+static void ask_beside_a_dump(void *arg)
+{
+    weft_scope s;
+    weft_wg dumped = {0};
+    (void)arg;
+    start_server();
+    CHECK_EQ(pipe2(clogged, O_CLOEXEC), 0);
+    CHECK(fcntl(clogged[1], F_SETPIPE_SZ, 4096) > 0);
+    CHECK_EQ(write(clogged[1], answer, 4096), 4096);
+    weft_wg_add(&dumped, 1);
+    weft_go(dump_in_vain, &dumped);
+    weft_sleep(50 * WEFT_MSEC);
+    weft_scope_open(&s, weft_now() + 20 * WEFT_SEC);
+    CHECK_EQ(get("/api/goroutines", HERE), 200);
+    CHECK(strstr(answer, "\"name\":\"main\"") != NULL);
+    weft_scope_close(&s);
+    weft_go(drain, NULL);
+    weft_wg_wait(&dumped);
+    weft_close_fd(clogged[1]);
+    weft_close_fd(clogged[0]);
+}
+
+CASE(a_dump_that_nobody_reads_keeps_nobody_from_looking)
+{
+    run(ask_beside_a_dump);
 }
 
 /* ---- the environment --------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *      /, /weft.css, /weft.js ...  the page: files that are a part of the library (page.S). They tell nothing, so anybody gets them
  *      /api/info                   which program this is
  *      /api/stats                  weft_stats_json
- *      /api/goroutines             weft_dump_json
+ *      /api/goroutines             weft_dump_json, though it waits for nobody who writes one elsewhere
  *      /api/trace?seconds=N        a trace of the next N seconds
  *      /api/profile?seconds=N      a profile of them, as collapsed stacks
  *
@@ -13,8 +13,9 @@
  * of the runtime nor a half-made trace waits for a client. Traces and profiles are waited for on a timerfd, not with weft_sleep:
  * a goroutine of the library's own waits for descriptors alone (w_go_service).
  */
-#include "web.h"
+#include "dump.h"
 #include "sys_io.h"
+#include "web.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -200,7 +201,7 @@ static bool answer_stats(struct w_guest *guest, const struct w_http *r)
 
 static bool answer_goroutines(struct w_guest *guest, const struct w_http *r)
 {
-    return answer_json(guest, r, weft_dump_json);
+    return answer_json(guest, r, w_dump_json_apart);
 }
 
 /* ---- what takes a while ------------------------------------------------------------------------------------------ */
@@ -238,7 +239,6 @@ static bool answer_after(struct w_guest *guest, const struct w_http *r, const ch
     int fd = new_memory(guest), result = fd;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd >= 0 && (result = start(path)) == 0) {
-        w_guest_may_take(guest, WEFT_NEVER);
         wait_for(guest, ms * WEFT_MSEC);
         result = stop();
     }
@@ -302,9 +302,9 @@ static bool comes_from_elsewhere(const struct w_http *r)
     return r->cross_site || (r->origin.at != NULL && !w_origin_is(r->origin, r->whole_host));
 }
 
-/* token: "" if none is needed. */
-bool w_answer(struct w_guest *guest, const struct w_http *r, const char *token)
+bool w_answer(struct w_guest *guest, const struct w_http *r)
 {
+    const char *token = guest->token;
     const struct route *route = find(r->path);
     bool known = token[0] != '\0' && has_token(r, token), good;
     if (route == NULL)

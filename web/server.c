@@ -8,8 +8,12 @@
  *      usher, once a second: whoever has used up its time is shown the door (shutdown), and its calls fail
  *
  * Time and room. A request must be complete ten seconds after its first byte, however slowly the bytes come. When the places run
- * short, the newcomer takes that of the guest whose time is up first: one that waits with a request half sent, or with none. So
- * nobody can keep others out by just sitting here.
+ * short, a newcomer has one guest shown the door: the one that has been idle for longest; if none is, the one that has been sending its
+ * request for longest; never one that is being answered. So nobody can keep others out by just sitting here.
+ *
+ * One listener after the other. Each has a serial number, and what belongs to it ends with it: a connection that it has accepted gets no
+ * place among those of the next, whose token may be another; and its goroutines know its descriptors by their lives (w_fd_know), so that
+ * what they still do when weft_http_stop has closed them does not meet whoever has the numbers now.
  *
  * Who may come. On a loopback address, and on a unix socket, anybody whose Host is a name of this machine; WEFT_HTTP_TOKEN asks for more.
  * On any other address nobody without a token, which is made here if there is none.
@@ -18,6 +22,7 @@
  * gone with the process, and the kernel shows it to its owner alone.
  */
 #include "address.h"
+#include "fd.h"
 #include "sys_io.h"
 #include "web.h"
 #include <arpa/inet.h>
@@ -38,7 +43,8 @@ static struct {
     struct w_spin lock;
     uint32_t serial;               /* of the listener, 0: there is none; lock */
     uint32_t last_serial;          /* lock */
-    int listen_fd, tick_fd, memfd; /* lock */
+    struct w_use listener, ticker; /* their descriptors; lock */
+    int memfd;                     /* lock */
     int guests;                    /* lock */
     bool placed;                   /* the places were made; lock */
     char token[W_TOKEN_MAX + 1];   /* "": none is needed; lock */
@@ -56,7 +62,7 @@ static long new_timer(void)
 static void set_ticking(bool on)
 {
     struct itimerspec every = {.it_interval = {on, 0}, .it_value = {on, 0}};
-    W_RESULT(syscall(SYS_timerfd_settime, server.tick_fd, 0, &every, NULL));
+    W_RESULT(syscall(SYS_timerfd_settime, server.ticker.fd, 0, &every, NULL));
 }
 
 static void show_the_door_locked(struct w_guest *guest)
@@ -75,58 +81,98 @@ static void look_at_guests(void)
     w_spin_unlock(&server.lock);
 }
 
+/* One of its descriptors; false: it is gone already. */
+static bool find_of(uint32_t serial, const struct w_use *at, struct w_use *known)
+{
+    w_spin_lock(&server.lock);
+    bool there = server.serial == serial;
+    if (there)
+        *known = *at;
+    w_spin_unlock(&server.lock);
+    return there;
+}
+
 static void usher(void *arg)
 {
-    int tick_fd = (int)(intptr_t)arg;
+    struct w_use ticker;
     uint64_t times;
-    while (weft_read(tick_fd, &times, sizeof times) > 0)
+    if (!find_of((uint32_t)(uintptr_t)arg, &server.ticker, &ticker))
+        return;
+    while (w_read_known(&ticker, &times, sizeof times) > 0)
         look_at_guests();
 }
 
 /* ---- guests ------------------------------------------------------------------------------------------------------ */
 
-/* Whose time is up first, of those that are not served. */
-static void make_room_locked(void)
+/* Those in the same state began it in the order of their deadlines. */
+static bool goes_before_locked(struct w_guest *a, struct w_guest *b)
+{
+    return a->state != b->state ? a->state < b->state : ld_relaxed(&a->deadline) < ld_relaxed(&b->deadline);
+}
+
+/* false: there is nobody who could go. */
+static bool make_room_locked(void)
 {
     struct w_guest *first = NULL;
     for (int i = 0; i < PLACES; i++) {
         struct w_guest *guest = &server.guest[i];
-        if (guest->fd >= 0 && !guest->shown_out && ld_relaxed(&guest->deadline) != WEFT_NEVER &&
-            (first == NULL || ld_relaxed(&guest->deadline) < ld_relaxed(&first->deadline)))
+        if (guest->fd >= 0 && !guest->shown_out && guest->state != W_GUEST_ANSWERED &&
+            (first == NULL || goes_before_locked(guest, first)))
             first = guest;
     }
     if (first != NULL)
         show_the_door_locked(first);
+    return first != NULL;
 }
 
-/* That of the present listener: this guest may be one of the former's, and on its way out. */
-static void read_token(char token[W_TOKEN_MAX + 1])
+static struct w_guest *free_place_locked(void)
 {
-    w_spin_lock(&server.lock);
-    strcpy(token, server.token);
-    w_spin_unlock(&server.lock);
-}
-
-/* NULL: there is no room. */
-static struct w_guest *take_place(int fd)
-{
-    struct w_guest *guest = NULL;
-    w_spin_lock(&server.lock);
-    if (server.guests >= CROWDED)
-        make_room_locked();
-    for (int i = 0; i < PLACES && guest == NULL; i++)
+    for (int i = 0; i < PLACES; i++)
         if (server.guest[i].fd < 0)
-            guest = &server.guest[i];
-    if (guest != NULL) {
-        guest->fd = fd;
-        guest->shown_out = false;
-        guest->memory = guest->timer = -1;
-        w_guest_may_take(guest, PATIENCE);
-        if (server.guests++ == 0 && server.serial != 0)
-            set_ticking(true);
+            return &server.guest[i];
+    return NULL;
+}
+
+/* A newcomer is about to ask: else of several that come at once each would have to leave for the next. */
+static void sit_down_locked(struct w_guest *guest, int fd)
+{
+    guest->fd = fd;
+    guest->state = W_GUEST_ASKS;
+    guest->shown_out = false;
+    guest->memory = guest->timer = -1;
+    strcpy(guest->token, server.token);
+    w_guest_may_take(guest, PATIENCE);
+    if (server.guests++ == 0)
+        set_ticking(true);
+}
+
+/* -ESTALE: the listener that it came to is gone. -EAGAIN: there is no room. made_room: somebody goes for its sake, and nobody else
+ * has to. */
+static int take_place(int fd, uint32_t serial, bool *made_room, struct w_guest **place)
+{
+    int r = -ESTALE;
+    w_spin_lock(&server.lock);
+    if (server.serial == serial) {
+        if (server.guests >= CROWDED && !*made_room)
+            *made_room = make_room_locked();
+        *place = free_place_locked();
+        r = *place != NULL ? 0 : -EAGAIN;
+        if (r == 0)
+            sit_down_locked(*place, fd);
     }
     w_spin_unlock(&server.lock);
-    return guest;
+    return r;
+}
+
+/* With so much time for it. false: it has been shown the door. */
+static bool turn_to(struct w_guest *guest, enum w_guest_state state, int64_t ns)
+{
+    w_spin_lock(&server.lock);
+    bool stays = !guest->shown_out;
+    guest->state = state;
+    w_guest_may_take(guest, ns);
+    w_spin_unlock(&server.lock);
+    return stays;
 }
 
 /* The descriptor is closed under the lock, and not with weft_close_fd, in which the end of the run may come in between: nobody
@@ -141,26 +187,28 @@ static void leave_place(struct w_guest *guest)
     w_spin_unlock(&server.lock);
 }
 
-/* The next request, from what has come of it on; 0: the guest has left. */
+/* The next request, from what has come of it on; 0: the guest has left, or must. */
 static int receive(struct w_guest *guest, struct w_http *r, char *bytes, size_t *have)
 {
-    int result;
-    w_guest_may_take(guest, *have > 0 ? PATIENCE : SILENCE);
-    while ((result = w_http_parse(r, bytes, *have)) == W_HTTP_MORE) {
+    int result = w_http_parse(r, bytes, *have);
+    if (result == W_HTTP_MORE && guest->state == W_GUEST_ANSWERED)
+        turn_to(guest, *have > 0 ? W_GUEST_ASKS : W_GUEST_IDLE, *have > 0 ? PATIENCE : SILENCE);
+    while (result == W_HTTP_MORE) {
         ssize_t n = weft_read(guest->fd, bytes + *have, W_HTTP_MAX - *have);
         if (n <= 0)
             return 0;
         if (*have == 0)
-            w_guest_may_take(guest, PATIENCE);
+            turn_to(guest, W_GUEST_ASKS, PATIENCE);
         *have += (size_t)n;
+        result = w_http_parse(r, bytes, *have);
     }
-    return result;
+    return turn_to(guest, W_GUEST_ANSWERED, WEFT_NEVER) ? result : 0;
 }
 
 /* What was sent is lost if the connection is closed while there is something to read. */
 static void say_farewell(struct w_guest *guest, char *bytes)
 {
-    w_guest_may_take(guest, FAREWELL);
+    turn_to(guest, W_GUEST_IDLE, FAREWELL);
     W_RESULT(syscall(SYS_shutdown, guest->fd, SHUT_WR));
     while (weft_read(guest->fd, bytes, W_HTTP_MAX) > 0)
         ;
@@ -170,15 +218,14 @@ static void attend(void *arg)
 {
     struct w_guest *guest = arg;
     struct w_http r;
-    char bytes[W_HTTP_MAX], token[W_TOKEN_MAX + 1];
+    char bytes[W_HTTP_MAX];
     size_t have = 0;
     int result;
     bool goes_on = true;
-    read_token(token);
     while (goes_on && (result = receive(guest, &r, bytes, &have)) != 0) {
         goes_on = result == W_HTTP_DONE;
         if (goes_on) {
-            goes_on = w_answer(guest, &r, token);
+            goes_on = w_answer(guest, &r);
             memmove(bytes, bytes + r.size, have -= r.size);
         } else {
             w_refuse(guest, &r, result);
@@ -196,17 +243,20 @@ static void nap(int64_t ns)
     weft_block_leave();
 }
 
-static void welcome(int fd)
+static void welcome(int fd, uint32_t serial)
 {
+    struct w_guest *guest;
+    bool made_room = false;
     int on = 1; /* the head of an answer and its body are two writes: the second is not to wait for word of the first */
     W_RESULT(syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
-    struct w_guest *guest = take_place(fd);
-    for (int i = 0; guest == NULL && i < TRIES; i++) {
+    int r = take_place(fd, serial, &made_room, &guest);
+    for (int i = 0; r == -EAGAIN && i < TRIES; i++) {
         nap(WEFT_MSEC); /* those who were shown the door are about to leave */
-        guest = take_place(fd);
+        r = take_place(fd, serial, &made_room, &guest);
     }
-    if (guest == NULL) {
-        w_refuse(&(struct w_guest){.fd = fd}, &(struct w_http){0}, 503);
+    if (r != 0) {
+        if (r == -EAGAIN)
+            w_refuse(&(struct w_guest){.fd = fd}, &(struct w_http){0}, 503);
         w_sys_close(fd);
     } else if (w_go_service("weft http guest", attend, guest) != 0) {
         leave_place(guest);
@@ -215,11 +265,14 @@ static void welcome(int fd)
 
 static void accept_guests(void *arg)
 {
-    int listen_fd = (int)(intptr_t)arg;
+    uint32_t serial = (uint32_t)(uintptr_t)arg;
+    struct w_use listener;
+    if (!find_of(serial, &server.listener, &listener))
+        return;
     for (;;) {
-        int fd = weft_accept(listen_fd, NULL, NULL);
+        int fd = w_accept_known(&listener);
         if (fd >= 0)
-            welcome(fd);
+            welcome(fd, serial);
         else if (fd == -EMFILE || fd == -ENFILE || fd == -ENOBUFS || fd == -ENOMEM)
             nap(SHORTAGE);
         else if (fd == -EBADF || fd == -EINVAL || fd == -ENOTSOCK)
@@ -333,15 +386,15 @@ static void make_places_locked(void)
 }
 
 /* 0: there is a listener already. */
-static uint32_t install(int listen_fd, int tick_fd, int memfd, const char *token)
+static uint32_t install(const struct w_use *listener, const struct w_use *ticker, int memfd, const char *token)
 {
     uint32_t serial = 0;
     w_spin_lock(&server.lock);
     if (server.serial == 0) {
         make_places_locked();
         serial = server.serial = ++server.last_serial;
-        server.listen_fd = listen_fd;
-        server.tick_fd = tick_fd;
+        server.listener = *listener;
+        server.ticker = *ticker;
         server.memfd = memfd;
         strcpy(server.token, token);
         if (server.guests > 0)
@@ -358,8 +411,8 @@ static bool uninstall(uint32_t serial, int fds[3])
     bool mine = server.serial != 0 && (serial == 0 || serial == server.serial);
     if (mine) {
         server.serial = 0;
-        fds[0] = server.listen_fd;
-        fds[1] = server.tick_fd;
+        fds[0] = server.listener.fd;
+        fds[1] = server.ticker.fd;
         fds[2] = server.memfd;
         for (int i = 0; i < PLACES; i++)
             if (server.guest[i].fd >= 0)
@@ -391,15 +444,21 @@ static int close_all(int listen_fd, int tick_fd, int memfd, int result)
 
 static int open_up(int listen_fd, const struct place *place, const char *token)
 {
+    struct w_use listener, ticker;
     int tick_fd = (int)new_timer(), memfd = new_note(place, token);
     if (tick_fd < 0 || memfd < 0)
         return close_all(listen_fd, tick_fd, memfd, tick_fd < 0 ? tick_fd : memfd);
-    uint32_t serial = install(listen_fd, tick_fd, memfd, token);
+    int r = w_fd_know(&listener, listen_fd);
+    if (r == 0)
+        r = w_fd_know(&ticker, tick_fd);
+    if (r != 0)
+        return close_all(listen_fd, tick_fd, memfd, r);
+    uint32_t serial = install(&listener, &ticker, memfd, token);
     if (serial == 0)
         return close_all(listen_fd, tick_fd, memfd, -EBUSY);
-    int r = w_go_service("weft http usher", usher, (void *)(intptr_t)tick_fd);
+    r = w_go_service("weft http usher", usher, (void *)(uintptr_t)serial);
     if (r == 0)
-        r = w_go_service("weft http", accept_guests, (void *)(intptr_t)listen_fd);
+        r = w_go_service("weft http", accept_guests, (void *)(uintptr_t)serial);
     if (r != 0)
         close_up(serial);
     return r;
