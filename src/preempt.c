@@ -81,18 +81,17 @@ static bool is_ours(const struct sigaction *action)
     return action->sa_flags & SA_SIGINFO && action->sa_sigaction == on_signal;
 }
 
-/* Before whoever has it now. */
+/* Before whoever has it now, in one step: a handler that the program puts in place meanwhile is not lost. */
 static int put_before(void)
 {
     struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
     struct sigaction *spare = &state.formers[ld_relaxed(&state.former) == &state.formers[0]];
     sigemptyset(&sa.sa_mask);
-    if (sigaction(SIGNAL, NULL, spare) != 0)
+    if (sigaction(SIGNAL, &sa, spare) != 0)
         return -EINVAL;
-    if (is_ours(spare))
-        return 0;
-    st_release(&state.former, spare); /* [PE-1] */
-    return sigaction(SIGNAL, &sa, NULL) == 0 ? 0 : -EINVAL;
+    if (!is_ours(spare))
+        st_release(&state.former, spare); /* [PE-1] */
+    return 0;
 }
 
 /* The thread may be another by now, or none: then nothing happens. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a run: what is discarded, what is left behind, deadlock, and weft_exit in main. */
 #include "runs.h"
+#include "whitebox.h"
 
 static char text[64 << 10]; /* what a child said */
 
@@ -170,11 +171,18 @@ static void in_a_nested_region(void *arg)
     weft_block_leave();
 }
 
+static _Atomic pid_t sleepers[3]; /* 0: there is none */
+
+static void sleep_plainly(void)
+{
+    sleepers[gone_in++] = gettid();
+    usleep(FOREIGN_MS * 1000);
+}
+
 static void in_plain_sleep(void *arg)
 {
     (void)arg;
-    gone_in++;
-    usleep(FOREIGN_MS * 1000);
+    sleep_plainly();
     came_back++;
     weft_yield();
     ran_on++;
@@ -183,16 +191,14 @@ static void in_plain_sleep(void *arg)
 static void in_plain_sleep_at_its_end(void *arg)
 {
     (void)arg;
-    gone_in++;
-    usleep(FOREIGN_MS * 1000);
+    sleep_plainly();
     came_back++;
 }
 
 static void in_plain_sleep_before_exit(void *arg)
 {
     (void)arg;
-    gone_in++;
-    usleep(FOREIGN_MS * 1000);
+    sleep_plainly();
     came_back++;
     weft_exit();
 }
@@ -201,8 +207,7 @@ static void in_plain_sleep_before_exit(void *arg)
 static void in_plain_sleep_before_a_region(void *arg)
 {
     (void)arg;
-    gone_in++;
-    usleep(FOREIGN_MS * 1000);
+    sleep_plainly();
     weft_preempt_off();
     weft_preempt_on();
     came_back++;
@@ -238,6 +243,10 @@ static void start_foreign(void *arg)
     for (int64_t end = weft_now() + 20 * WEFT_SEC; gone_in < foreign_case.count && weft_now() < end;)
         sleep_in_region(1);
     CHECK_EQ(gone_in, foreign_case.count);
+    for (int i = 0; i < foreign_case.count;
+         i++) /* one that is still on its way would be stopped there, and discarded */
+        while (sleepers[i] != 0 && w_thread_state(sleepers[i]) == 'R')
+            sleep_in_region(1);
     if (foreign_case.settle_ms > 0)
         sleep_in_region(foreign_case.settle_ms);
 }
@@ -267,6 +276,7 @@ static void live_on(void *arg)
 static void end_while_in_foreign_code(int procs)
 {
     gone_in = came_back = ran_on = 0;
+    memset((void *)sleepers, 0, sizeof sleepers);
     CHECK_EQ(run_on(procs, start_foreign, NULL), 0);
     int64_t ended = weft_now();
     CHECK_EQ(came_back, 0); /* so it was quick */

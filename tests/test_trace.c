@@ -46,6 +46,8 @@ static void starts_children(void *arg)
         weft_go(child, &wg);
     weft_wg_wait(&wg);
     weft_sleep(WEFT_MSEC);
+    while (weft_count() > 1)
+        weft_yield();
 }
 
 CASE(every_start_wait_and_end_is_in_it)
