@@ -3,7 +3,8 @@
 """Runs the benchmarks of Weft and of its peers in turn and compares them.
 
     make bench                      runs them, prints the ratios, writes build/bench/report.html and results.json
-    tools/bench.py --docs           writes docs/benchmarks.md from that results.json; runs nothing
+    tools/bench.py --docs           writes docs/benchmarks.md from that results.json; runs nothing. Without one, from a run of which some
+                                    rounds are missing, and says so
     tools/bench.py --report         writes report.html again, likewise
 
 What is less than a full run (see below), or was ended before its last round, is in results-part.json, which is written after each
@@ -429,9 +430,9 @@ def main():
     build = arguments.build.resolve()
     folder = build / "bench"
     if arguments.docs:
-        results = read_results(folder, [FULL])
-        if results.partial:  # by a former version of this tool
-            fail(f"--docs needs a full run: the last one was with {', '.join(results.partial)}")
+        results = read_results(folder, [FULL, PART])
+        if left_out := [what for what in results.partial if not what.endswith(" rounds")]:  # fewer rounds are told
+            fail(f"--docs needs every workload and every peer: the last run was with {', '.join(left_out)}")
         DOCS.write_text(bench_report.markdown(results))
         return 0
     results = read_results(folder, [FULL, PART]) if arguments.report else measure(build)

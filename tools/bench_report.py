@@ -255,7 +255,7 @@ def markdown(results):
     lines = ["# Benchmarks", "",
              "This file is generated: `make bench` measures, `tools/bench.py --docs` writes it from what was measured. Do not"
              " edit it.", "",
-             f"Best / median of {results.rounds} runs, the programs taking turns. A ratio compares the best and is above 1"
+             f"Best / median of {results.rounds} runs{few_rounds(results)}, the programs taking turns. A ratio compares the best and is above 1"
              " where Weft is ahead.",
              "The figures hold for this machine at that time; the ratios travel better than the figures.", ""]
     lines += [summary(results), ""] + markdown_table(table_rows(results), 2) + markdown_left_out(results)
