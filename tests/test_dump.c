@@ -696,6 +696,10 @@ static void is_dumped(weft_fn *fn, const char *what)
 
 CASE(sigquit_dumps_a_program_that_computes_and_ends_it)
 {
+    if (check_under_tsan()) { /* for ever, in a thread that computes */
+        skipped("ThreadSanitizer delays signals");
+        return;
+    }
     is_dumped(hogs_everywhere, " hogs+0x");
 }
 
