@@ -20,12 +20,14 @@
 
 static const int64_t GRACE = 100 * WEFT_MSEC;
 static const int64_t LONG_GRACE = 10 * WEFT_SEC;
-static const int64_t CHANCE = 20 * WEFT_MSEC; /* so much processor time is enough to come to a runtime call */
+static const int64_t CHANCE = 20 * WEFT_MSEC; /* so much processor time is enough to come to a runtime call, */
 static const size_t DEFAULT_STACK = 64 << 10;
 static const size_t MAIN_STACK = 8 << 20; /* what the main thread of a process has */
 static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
 static const int64_t MIN_QUANTUM = 100 * WEFT_USEC;
 
+enum { CHANCES = 3 };     /* had in so many pieces: a virtual processor's time goes on while its host runs others */
+enum { ASLEEP = 2 };      /* looks in a row: once, it may wait for a page only */
 enum { STOP_BATCH = 64 }; /* threads that are interrupted together */
 
 static _Atomic bool claimed; /* a run is under way, from its first step to its last */
@@ -43,7 +45,7 @@ void w_stop_locked(int result)
     for (struct w_m *m = w_sched.all_ms; m != NULL; m = m->all_next) {
         st_relaxed(&m->gate, NULL);
         m->idle = false;
-        m->cpu_at_stop = w_thread_cpu(ld_relaxed(&m->tid));
+        m->cpu_seen = m->cpu_at_stop = w_thread_cpu(ld_relaxed(&m->tid));
         w_m_wake(m);
     }
     w_sched.idle_ms = NULL;
@@ -77,11 +79,17 @@ void w_check_dead_locked(void)
         w_stop_locked(-EDEADLK);
 }
 
-/* Has it had a chance to come to a runtime call since the run was stopped? */
+/* A look at one that is outside the runtime: has it had its chance to come to a runtime call since the run was stopped? */
 static bool had_its_chance(struct w_m *m)
 {
-    return w_now() > w_sched.stopped_at + LONG_GRACE || w_thread_state(ld_relaxed(&m->tid)) != 'R' ||
-           w_thread_cpu(ld_relaxed(&m->tid)) - m->cpu_at_stop > CHANCE;
+    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid));
+    bool ran = cpu != m->cpu_seen;
+    m->cpu_seen = cpu;
+    m->looks_slept = w_thread_state(ld_relaxed(&m->tid)) == 'R' ? 0 : m->looks_slept + 1;
+    if (ran && m->looks_ran < CHANCES)
+        m->looks_ran++;
+    return m->looks_slept >= ASLEEP || (m->looks_ran >= CHANCES && cpu - m->cpu_at_stop > CHANCE) ||
+           w_now() > w_sched.stopped_at + LONG_GRACE;
 }
 
 /* M by M: those that are outside the runtime after the grace period are left behind. Their gates are closed; with the

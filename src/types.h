@@ -197,6 +197,9 @@ struct w_m {
     struct w_p *last_p;              /* the P that it held last, or holds; owner M */
     _Atomic uint32_t bound;    /* the node that it keeps to and 1, 0: any; owner M, read under w_sched.lock as a hint */
     int64_t cpu_at_stop;       /* processor time when the run was stopped; w_sched.lock */
+    int64_t cpu_seen;          /* processor time at the last look at the end of the run; w_sched.lock */
+    uint8_t looks_ran;         /* looks since which it had run; w_sched.lock */
+    uint8_t looks_slept;       /* looks in a row that found it asleep; w_sched.lock */
     struct w_slab *keep;       /* abandoned: the slab that holds the stack it is on */
     uint64_t taken_at;         /* lost: when, in ticks, if that is traced; w_sched.lock, then owner M */
     int timer;                 /* that profiles it, in the kernel, if `timed`; w_sched.lock */
