@@ -230,13 +230,13 @@ static void *ring_now_and_then(void *arg)
     return NULL;
 }
 
-/* Computes for a while, and waits often enough to stay a light one. */
+/* Computes for a while, many times as long as it takes to ring, and waits often enough to stay a light one. */
 static void yield_now_and_then(void *arg)
 {
     hogs.began++;
     for (int i = 1; !over; i++) {
         hogs.turns++;
-        spin_for(50000);
+        spin_for(200000);
         if (i % 4 != 0)
             weft_yield();
         else
