@@ -254,11 +254,18 @@ static void parallel_workload(const long *args)
 
 /* ---- contention ------------------------------------------------------------------------------------------------- */
 
-enum { YIELDERS = 64, YIELDS = 8000 };
+enum { YIELDERS = 64, YIELDS = 40000 };
+static struct {
+    _Atomic int here; /* yielders that have begun */
+    _Atomic bool go;  /* all of them have: who comes early would have the queue to itself */
+} contention;
 
 static void yields(void *arg)
 {
     (void)arg;
+    add_relaxed(&contention.here, 1);
+    while (!ld_acquire(&contention.go))
+        lab_yield();
     for (int i = 0; i < YIELDS; i++)
         lab_yield();
     latch_down(&batch, 1);
@@ -266,12 +273,15 @@ static void yields(void *arg)
 
 static void contention_main(void *arg)
 {
-    struct lab_counts before = lab_counts();
-    int64_t begin = w_now(), cpu = lab_cpu_time();
     (void)arg;
     latch_init(&batch, YIELDERS);
     for (int i = 0; i < YIELDERS; i++)
         start(yields, NULL);
+    while (ld_relaxed(&contention.here) < YIELDERS)
+        lab_yield();
+    struct lab_counts before = lab_counts();
+    int64_t begin = w_now(), cpu = lab_cpu_time();
+    st_release(&contention.go, true);
     latch_wait(&batch);
     const double n = (double)YIELDERS * YIELDS;
     print("ns", (double)(w_now() - begin) / n, "ns");
