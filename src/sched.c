@@ -466,36 +466,40 @@ static struct w_g *fair_turn(struct w_p *p)
     return g != NULL || !ring_first ? g : w_globq_get(p, 1);
 }
 
-/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. *due: events are, and the caller holds
- * something that they could need. */
-static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool holding, bool *due)
+/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. For a caller that holds something: *due, and
+ * nobody, if events are due that could need it. */
+static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
 {
-    if (p->picks % FRESH_TURN == 0 && p->slot_kind != W_FRESH)
+    uint32_t past_fresh = p->picks % FRESH_TURN, past_fair = p->picks % FAIR_TURN;
+    uint32_t to_fresh = FRESH_TURN - past_fresh, to_fair = FAIR_TURN - past_fair;
+    p->fair_pick = p->picks + (to_fresh < to_fair ? to_fresh : to_fair);
+    if (past_fresh == 0 && p->slot_kind != W_FRESH)
         return w_fresh_pop(&p->fresh);
-    if (p->picks % FAIR_TURN != 0)
+    if (past_fair != 0)
         return NULL;
     if (events_due(p)) {
-        *due = holding;
-        if (holding)
+        if (due != NULL) {
+            *due = true;
             return NULL;
+        }
         take_events(p);
     }
     return fair_turn(p);
 }
 
-/* The next one from this P's own queues, or NULL: there is none, or *due. */
+/* The next one from this P's own queues, or NULL: there is none, or the caller is holding something and events are due. */
 static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, bool holding)
 {
     struct w_g *g;
     bool due = false;
-    p->picks++;
+    uint32_t picks = ++p->picks;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
     if (unlikely(ld_relaxed(&w_sched.soon) > 0) && (g = take_soon(p)) != NULL) /* relaxed: a hint, looked at again */
         goto slice;
-    if (unlikely(p->picks % FRESH_TURN == 0 || p->picks % FAIR_TURN == 0) && (g = pick_fair(p, holding, &due)) != NULL)
+    if (unlikely((int32_t)(picks - p->fair_pick) >= 0) && (g = pick_fair(p, holding ? &due : NULL)) != NULL)
         goto slice;
-    if (unlikely(due))
+    if (holding && unlikely(due))
         return NULL;
     if (likely((g = empty_slot(p)) != NULL)) {
         if (p->slot_kind == W_HANDOFF)
@@ -570,13 +574,18 @@ static __attribute__((noinline)) struct w_g *next_of_high(struct w_p *p)
     return n;
 }
 
+static inline bool heavy_turn(const struct w_p *p)
+{
+    return p->picks % FRESH_TURN == 0 && unlikely(ld_relaxed(&w_sched.globq.lens[W_LINE_HEAVY]) > 0);
+}
+
 /* Two who yield to each other all the time are always light: now and then a heavy one runs before them. */
 static __attribute__((noinline)) struct w_g *next_slow(struct w_p *p, int level)
 {
     struct w_g *n;
     if (level == W_HIGH)
         return next_of_high(p);
-    if (p->picks % FRESH_TURN == 0 && ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 &&
+    if (heavy_turn(p) && ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 &&
         (n = take_from(p, W_LINE_HEAVY)) != NULL) {
         p->picks++;
         return n;
@@ -589,7 +598,7 @@ static inline struct w_g *next(struct w_p *p, const struct w_g *g)
 {
     int level = ld_relaxed(&g->level);
     struct w_g *n = NULL;
-    if (likely(level == W_NORMAL && p->picks % FRESH_TURN != 0))
+    if (likely(level == W_NORMAL && !heavy_turn(p)))
         n = w_pick_here(p);
     return likely(n != NULL) ? n : next_slow(p, level);
 }

@@ -244,6 +244,7 @@ struct w_p {
     _Atomic uint32_t attn;                             /* enum w_attn bits; atomic: anybody sets, holder clears */
     _Atomic uint32_t tick;                             /* slices begun; atomic: monitor reads */
     uint32_t picks;                                    /* goroutines picked, hand-offs too; holder */
+    uint32_t fair_pick;                                /* the one of them that is next out of turn (sched.c); holder */
     struct w_g *free_gs;                               /* ended goroutines, newest first; holder */
     uint32_t free_g_count;                             /* holder */
     uint32_t stack_count;                              /* of stack[]; holder */
