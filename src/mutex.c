@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Mutexes, and the condition variables that go with them.
+ * Mutexes.
  *
  * A mutex is one word and a queue. The word's lowest byte is the lock: whoever swaps it from 0 to 1 has it, be it a newcomer
  * (weft_lock, inline) or a waiter that was woken. Above it stand
@@ -421,16 +421,22 @@ static void end_unlock(struct w_g *g, bool handed_over)
         weft_yield();
 }
 
+bool w_mutex_unlock(weft_mutex *mu)
+{
+    bool owners = have_owners();
+    if (owners)
+        disown(mu);
+    uint32_t was;
+    return release(mu, owners, &was) && pass_on_locked(lock_bucket(mu), mu);
+}
+
 /* Others run only when the lock is open: what the owner was lent is given back by then. false: its run has left it behind. */
 static __attribute__((noinline)) bool unlock_owned(weft_mutex *mu)
 {
     struct w_g *g = w_call_begin_quietly();
     if (g == NULL)
         return false;
-    disown(mu);
-    uint32_t was;
-    bool handed_over = release(mu, true, &was) && pass_on_locked(lock_bucket(mu), mu);
-    end_unlock(g, handed_over);
+    end_unlock(g, w_mutex_unlock(mu));
     return true;
 }
 
@@ -646,7 +652,7 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
     }
 }
 
-static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
+int w_mutex_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
 {
     int r = take(mu, 0) ? 0 : wait_for_lock(mu, g, enders);
     if (r == 0)
@@ -659,7 +665,7 @@ static int lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
 int weft_lock_slow_(weft_mutex *mu)
 {
     struct w_g *g = w_call_begin();
-    int r = lock(mu, g, W_ONE);
+    int r = w_mutex_lock(mu, g, W_ONE);
     w_call_end(g);
     return r;
 }
@@ -672,87 +678,4 @@ int weft_try_lock(weft_mutex *mu)
     if (have_owners())
         weft_own_(mu);
     return 0;
-}
-
-/* ---- condition variables ---------------------------------------------------------------------------------------- */
-
-/* The end of a run cuts a foreign thread's wait whatever we say; the lock it gets nevertheless. */
-static void relock(weft_mutex *mu, struct w_g *g)
-{
-    while (unlikely(lock(mu, g, W_NO_CUT) != 0)) {
-        w_call_end(g);
-        w_nap(WEFT_MSEC);
-        w_call_begin();
-    }
-}
-
-/* The signal of whoever gets the mutex after us finds us in the queue, and waits for its guard until we are off our stack. */
-static int wait_for_signal(weft_cond *cond, weft_mutex *mu, struct w_g *g)
-{
-    struct w_waitq *q = w_waitq_of(&cond->waiters_);
-    struct w_queued self = {.q = q};
-    w_wait_init(&self.wait, g, W_ONE);
-    w_waiter_init(&self.node, &self.wait, NULL, 0);
-    w_spin_lock(&q->guard);
-    w_waitq_put(q, &self.node);
-    bool owners = have_owners();
-    if (owners)
-        disown(mu);
-    uint32_t was;
-    if (release(mu, owners, &was))
-        pass_on_locked(lock_bucket(mu), mu);
-    w_wait_sleep(&self.wait, w_after_queued, &self, W_REASON_COND, cond, NULL);
-    int r = w_wait_cut(&self.wait);
-    if (unlikely(r != 0)) {
-        w_spin_lock(&q->guard);
-        w_waitq_remove(&self.node);
-        w_spin_unlock(&q->guard);
-    }
-    return r;
-}
-
-int weft_cond_wait(weft_cond *cond, weft_mutex *mu)
-{
-    struct w_g *g = w_call_begin();
-    int r = w_wait_refused(g);
-    if (likely(r == 0)) {
-        r = wait_for_signal(cond, mu, g);
-        relock(mu, g);
-    }
-    w_call_end(g);
-    return r;
-}
-
-/* Whoever waits has been seen waiting by somebody who then got the mutex; without a mutex there is no telling anyway. */
-static bool nobody_waits(weft_cond *cond)
-{
-    return ld_relaxed(&w_waitq_of(&cond->waiters_)->head) == NULL;
-}
-
-void weft_cond_signal(weft_cond *cond)
-{
-    if (nobody_waits(cond))
-        return;
-    struct w_waitq *q = w_waitq_of(&cond->waiters_);
-    struct w_g *g = w_call_begin();
-    w_spin_lock(&q->guard);
-    struct w_waiter *w = w_waitq_take(q);
-    w_spin_unlock(&q->guard);
-    if (w != NULL)
-        w_wake(w);
-    w_call_end(g);
-}
-
-void weft_cond_broadcast(weft_cond *cond)
-{
-    if (nobody_waits(cond))
-        return;
-    struct w_waitq *q = w_waitq_of(&cond->waiters_);
-    struct w_claimed c = {0};
-    struct w_g *g = w_call_begin();
-    w_spin_lock(&q->guard);
-    w_waitq_take_all(q, 0, &c);
-    w_spin_unlock(&q->guard);
-    w_wake_all(&c);
-    w_call_end(g);
 }

@@ -355,4 +355,9 @@ static inline void w_call_end(const struct w_g *g)
         w_foreign_leave();
 }
 
+/* ---- mutexes, for who is inside a call ---------------------------------------------------------------------------- */
+
+int w_mutex_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders);
+bool w_mutex_unlock(weft_mutex *mu); /* true: it was handed over, and the new owner is to run soon */
+
 #endif
