@@ -75,6 +75,8 @@ bool w_looked_at(const siginfo_t *info, const ucontext_t *context)
     bool outside = m != NULL && !ld_relaxed(&m->in_runtime); /* relaxed: this thread's own */
     if (outside && !w_enter_quietly(m))
         return true; /* its run has left it behind */
+    if (outside)
+        st_release(&m->looked, ld_relaxed(&m->looked) + 1); /* [LO-3] after in_runtime */
     meet(&places[offset / sizeof places[0]],
          context); /* asleep, and yet not in a call that blocks: its P stays with it */
     if (outside)

@@ -163,6 +163,7 @@ static void begins_alone(struct w_p *p, struct w_m *m, int64_t cpu, int64_t now)
 /* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
+    uint32_t looked = m != NULL ? ld_acquire(&m->looked) : 0; /* [LO-3] before in_runtime */
     bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
     l->busy |= wanted || switched || inside;
     if (switched || m == NULL || inside) {
@@ -179,6 +180,8 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
         return; /* it computes, or nobody minds */
     l->watch |= before >= 0;
     char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
+    if (ld_acquire(&m->looked) != looked) /* [LO-3] */
+        return;                           /* it may have slept for that only */
     if (state != 'R' && w_p_take(p, m)) { /* '?': no descriptor was left to ask with. Wrong, it does no harm */
         p->still_m = NULL;
         w_sched.found_at = l->now;

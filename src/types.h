@@ -195,19 +195,20 @@ struct w_m {
     bool idle;                       /* is in that list; w_sched.lock */
     struct w_m *all_prev, *all_next; /* all Ms; w_sched.lock */
     struct w_p *last_p;              /* the P that it held last, or holds; owner M */
-    _Atomic uint32_t bound;    /* the node that it keeps to and 1, 0: any; owner M, read under w_sched.lock as a hint */
-    int64_t cpu_at_stop;       /* processor time when the run was stopped; w_sched.lock */
-    int64_t cpu_seen;          /* processor time at the last look at the end of the run; w_sched.lock */
-    uint8_t looks_ran;         /* looks since which it had run; w_sched.lock */
-    uint8_t looks_slept;       /* looks in a row that found it asleep; w_sched.lock */
-    struct w_slab *keep;       /* abandoned: the slab that holds the stack it is on */
-    uint64_t taken_at;         /* lost: when, in ticks, if that is traced; w_sched.lock, then owner M */
-    int timer;                 /* that profiles it, in the kernel, if `timed`; w_sched.lock */
-    bool timed;                /* likewise */
-    uint32_t id;               /* constant */
-    _Atomic pid_t tid;         /* 0 until the thread has begun, then constant */
-    pthread_t thread;          /* constant */
-    void *alt_stack;           /* W_ALT_STACK bytes, for signals; constant */
+    _Atomic uint32_t bound;  /* the node that it keeps to and 1, 0: any; owner M, read under w_sched.lock as a hint */
+    _Atomic uint32_t looked; /* how often it was stopped outside the runtime, to be looked at; atomic: owner M writes */
+    int64_t cpu_at_stop;     /* processor time when the run was stopped; w_sched.lock */
+    int64_t cpu_seen;        /* processor time at the last look at the end of the run; w_sched.lock */
+    uint8_t looks_ran;       /* looks since which it had run; w_sched.lock */
+    uint8_t looks_slept;     /* looks in a row that found it asleep; w_sched.lock */
+    struct w_slab *keep;     /* abandoned: the slab that holds the stack it is on */
+    uint64_t taken_at;       /* lost: when, in ticks, if that is traced; w_sched.lock, then owner M */
+    int timer;               /* that profiles it, in the kernel, if `timed`; w_sched.lock */
+    bool timed;              /* likewise */
+    uint32_t id;             /* constant */
+    _Atomic pid_t tid;       /* 0 until the thread has begun, then constant */
+    pthread_t thread;        /* constant */
+    void *alt_stack;         /* W_ALT_STACK bytes, for signals; constant */
     uintptr_t own_at, own_end; /* the thread's own stack and thread-local storage, 0: not known; constant */
     struct w_m_counters count;
     const struct w_topology *bound_in; /* whose mask of the node `bound` it has; owner M */
