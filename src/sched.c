@@ -48,11 +48,9 @@
 enum {
     FAIR_TURN = 61,  /* Go's: a prime, so that it does not fall in step with anything */
     FRESH_TURN = 16, /* every so many picks, if others are there all the time, one that never ran */
-    LOW_TURN = 8,    /* every so many quanta, one of low priority */
 };
 
 static const int64_t OWED = WEFT_MSEC; /* who gets a turn though somebody urgent is there may use it for that long */
-
 static const int64_t POLL_GAP = 100 * WEFT_USEC; /* descriptors wait that long for a P that has other things to run */
 
 struct w_sched w_sched;
@@ -399,8 +397,9 @@ static __attribute__((noinline)) void age(struct w_p *p)
 {
     struct batch b = {.n = 0};
     uint32_t most = 1 + w_fresh_len(&p->fresh) / 64;
-    bool low = ++p->ages % LOW_TURN == 0;
-    atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_AGE, memory_order_relaxed); /* relaxed: it carries nothing */
+    uint32_t attn = atomic_fetch_and_explicit(&p->attn, ~(uint32_t)(W_ATTN_AGE | W_ATTN_LOW),
+                                              memory_order_relaxed); /* relaxed: it carries nothing */
+    bool low = attn & W_ATTN_LOW;
     if (p->slot_kind == W_HANDOFF)
         w_expose(p);
     for (struct w_g *g; b.n < most && (g = w_fresh_steal(&p->fresh)) != NULL;)
@@ -418,18 +417,26 @@ static __attribute__((noinline)) void age(struct w_p *p)
     w_look_again(); /* nobody could see them in between */
 }
 
+/* A turn for the others though somebody urgent is there, just picked. (relaxed: who would preempt it may see it late) */
+static void pay(struct w_p *p)
+{
+    p->owes = false;
+    p->others_seen = p->picks - p->high_picks; /* that turn does not count as one that they had anyway */
+    st_relaxed(&p->owed_until, w_now() + OWED);
+}
+
 /* Somebody of high priority; unless this P owes a turn to the others. */
 static struct w_g *take_high(struct w_p *p)
 {
     if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
         return NULL;
-    bool owes = p->owes && w_p_work(p) > 0;
+    if (p->owes && w_p_work(p) > 0) {
+        pay(p);
+        return NULL;
+    }
     p->owes = false;
-    p->high_picks += !owes;
-    if (!owes)
-        return w_globq_take(W_LINE_HIGH);
-    st_relaxed(&p->owed_until, w_now() + OWED); /* relaxed: who would preempt it may see it late */
-    return NULL;
+    p->high_picks++;
+    return w_globq_take(W_LINE_HIGH);
 }
 
 /* Those who do not stay in the global queue: one to run now, or into the ring. */
@@ -568,9 +575,8 @@ static __attribute__((noinline)) struct w_g *next_of_high(struct w_p *p)
         age(p);
     if (!p->owes || w_p_work(p) == 0)
         return take_from(p, W_LINE_HIGH);
-    st_relaxed(&p->owed_until, w_now() + OWED); /* relaxed: as in take_high */
     struct w_g *n = next_below(p, W_HIGH);
-    p->owes = false;
+    pay(p);
     return n;
 }
 

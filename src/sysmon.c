@@ -41,6 +41,7 @@ static const int64_t URGENT_RETRY = 100 * WEFT_USEC;
 static const int64_t MARGIN = 5 * WEFT_USEC, MAX_LEAD = 40 * WEFT_USEC; /* before a timer of somebody urgent */
 static const int64_t MAX_REST = 150 * WEFT_USEC;
 static const int64_t NO_THREAD_LIMIT = 10 * WEFT_SEC;
+enum { LOW_TURN = 8 }; /* every so many quanta, one of low priority */
 enum { NO_DEFER = 256, MOVING = 61 /* sched.c: FAIR_TURN */ };
 
 struct look {
@@ -320,8 +321,10 @@ static void look_at_p(struct look *l, struct w_p *p)
     look_at_still(l, p, m, switched);
     if (m != NULL && l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
         p->aged_at = l->now;
+        bool low =
+            ++p->ages % LOW_TURN == 0; /* time counts, not how often it took notice: it may be given little of that */
         if (others_wait(p))
-            atomic_fetch_or_explicit(&p->attn, W_ATTN_AGE, memory_order_relaxed);
+            atomic_fetch_or_explicit(&p->attn, low ? W_ATTN_AGE | W_ATTN_LOW : W_ATTN_AGE, memory_order_relaxed);
     }
 }
 

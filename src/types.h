@@ -234,6 +234,7 @@ enum w_kind {
 enum w_attn {
     W_ATTN_AGE = 1,    /* a quantum has passed: let the old ones have their turn */
     W_ATTN_RETIRE = 2, /* give up this P; it is beyond the number of Ps */
+    W_ATTN_LOW = 4,    /* with W_ATTN_AGE: those of low priority too, and urgent ones give way to the rest */
 };
 
 enum { W_INSIDE = 8 };       /* a select over more channels than that takes the other locks in the ordinary way */
@@ -255,7 +256,6 @@ struct w_p {
     enum w_kind slot_kind;                             /* of slot; holder */
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
-    uint8_t ages;                                      /* how often it has aged; holder */
     uint32_t high_picks, others_seen; /* of picks: of high priority; the rest, when that was last looked at; holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
@@ -280,6 +280,7 @@ struct w_p {
     long alone_naps;        /* how often that had slept, at a later look; -1: not known */
     int64_t alone_naps_cpu; /* its processor time then */
     int64_t aged_at;
+    uint8_t ages;       /* how often a quantum has passed */
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
     struct w_m *still_m; /* it has not switched since the last look, while others waited */

@@ -378,7 +378,7 @@ static void hog_of_each_class(void *arg)
 
 CASE(all_get_on_beside_hogs_of_each_class)
 {
-    EACH_PROCS(p) run_beside(&(struct crowd){p, 3, false, hog_of_each_class}, WEFT_MSEC);
+    EACH_PROCS(p) run_beside(&(struct crowd){p, 3, false, hog_of_each_class}, 200 * WEFT_USEC);
 }
 
 /* ---- light before heavy ----------------------------------------------------------------------------------------- */

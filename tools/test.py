@@ -35,6 +35,7 @@ Variant = collections.namedtuple("Variant", "name compilers options families lim
                                  defaults=({}, (), None, ""))
 ALL_BUT_MODEL = ("stress", "fault", "test")
 ALL = ALL_BUT_MODEL + ("model",)
+OF_CODE = r"preempt|stack|unwind|overflow|block|_go$|_chan|select|mutex|scope|dump|profile|posix"
 VARIANTS = (
     Variant("gcc-O2", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL, 180),
     # What computes is stopped all the time.
@@ -44,16 +45,16 @@ VARIANTS = (
             ALL_BUT_MODEL, 400, {"TSAN_OPTIONS": "halt_on_error=1"}),
     # -O1 builds in half the time, and its backtraces are truer.
     Variant("asan", ["gcc"], ["-DCMAKE_BUILD_TYPE=Sanitized", "-DCMAKE_C_FLAGS_SANITIZED=-O1 -g",
-                              "-DCMAKE_CXX_FLAGS_SANITIZED=-O1 -g", "-DWEFT_SANITIZE=address,undefined"],
+                              "-DCMAKE_CXX_FLAGS_SANITIZED=-O1 -g", "-DWEFT_SANITIZE=address,undefined",
+                              "-DWEFT_CHECKS=ON"],
             ALL_BUT_MODEL, 180, {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}),
     Variant("aarch64", ["aarch64-linux-gnu-gcc"],
             ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tools/aarch64.cmake"],
             ("stress", "test"), 400, {"WEFT_TEST_EMULATED": "1"}, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
-    Variant("gcc-O0", ["gcc"], ["-DCMAKE_BUILD_TYPE=Debug", "-DWEFT_CHECKS=ON"], ALL_BUT_MODEL, 180),
     # What depends on the code that a compiler makes: switches, stacks, errno and what is stopped by a signal. TSan's is clang's as well,
-    # and runs all the others.
-    Variant("clang-O2", ["clang"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ("test",), 180, {}, (), None,
-            r"preempt|stack|unwind|overflow|block|_go$|_chan|select|mutex|scope|dump|profile|posix"),
+    # ASan's has the checks too, and both run all the others.
+    Variant("gcc-O0", ["gcc"], ["-DCMAKE_BUILD_TYPE=Debug", "-DWEFT_CHECKS=ON"], ALL_BUT_MODEL, 180, {}, (), None, OF_CODE),
+    Variant("clang-O2", ["clang"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ("test",), 180, {}, (), None, OF_CODE),
     # Builds without a warning; what runs without optimisation is gcc-O0's, what runs with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], (), 180),
 )
@@ -463,8 +464,8 @@ def check_lab(tally, builds):
 
 
 def check_soak(tally, builds):
-    """A minute of the stress tests of input and output, a fresh seed each time; `make soak` runs them all for an hour."""
-    soak = [sys.executable, ROOT / "tools" / "soak.py", "--build", builds[INSTALLED].folder, "--seconds", "60",
+    """The stress tests of input and output for a while, a fresh seed each time; `make soak` runs them all for an hour."""
+    soak = [sys.executable, ROOT / "tools" / "soak.py", "--build", builds[INSTALLED].folder, "--seconds", "20",
             "--match", "^stress_io"]
     run_script(tally, "soak", soak)
 
