@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The live picture's server, from the side of its clients and of the program that it runs in. The page itself is tests/web. */
 #include "check.h"
+#include "whitebox.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -320,6 +321,36 @@ CASE(a_run_may_end_while_a_trace_is_made)
 {
     run(end_in_the_middle);
     run(end_in_the_middle);
+}
+
+/* Who serves, and how many of them are not urgent. */
+static void count_servers(struct w_g *g, void *arg)
+{
+    int *counts = arg;
+    bool alive = ld_relaxed(&g->state) != W_IDLE && ld_relaxed(&g->state) != W_DEAD;
+    if (!alive || !(g->flags & W_G_SERVICE))
+        return;
+    counts[0]++;
+    counts[1] += ld_relaxed(&g->level) != W_HIGH;
+}
+
+static void serve_low(void *arg)
+{
+    int counts[2] = {0};
+    (void)arg;
+    CHECK_EQ(weft_set_priority(WEFT_LOW), 0); /* of which it inherits nothing */
+    start_server();
+    int fd = dial();
+    CHECK_EQ(ask_on(fd, "GET /api/info HTTP/1.1\r\n" HERE "\r\n"), 200);
+    w_gs_each(count_servers, counts);
+    CHECK(counts[0] >= 2); /* who accepts, and who answers */
+    CHECK_EQ(counts[1], 0);
+    weft_close_fd(fd);
+}
+
+CASE(whoever_serves_is_urgent)
+{
+    run(serve_low);
 }
 
 static volatile bool hogging;
