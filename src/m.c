@@ -147,7 +147,8 @@ static void find_own(struct w_m *m)
 static void calm_down(void)
 {
     struct w_sched_attr attr;
-    prctl(PR_SET_TIMERSLACK, w_sched.slack, 0, 0, 0);
+    if (w_sched.slack > 0)
+        prctl(PR_SET_TIMERSLACK, w_sched.slack, 0, 0, 0);
     if (w_sched_getattr(&attr) != 0 || attr.policy != SCHED_OTHER || attr.runtime != W_HURRY)
         return;
     attr.runtime = 0;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static const int64_t GRACE = 100 * WEFT_MSEC;
 static const int64_t LONG_GRACE = 10 * WEFT_SEC;
@@ -356,6 +357,7 @@ static int run(const weft_config *c, const struct w_debug *debug, weft_fn *fn, v
         goto restore_handlers;
     if ((r = w_g_start_main(fn, arg, own_size ? c->stack_size : MAIN_STACK)) != 0)
         goto restore_handlers;
+    w_sched.slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     if ((r = start_first_m()) != 0)
         goto restore_handlers;
     w_sigquit_init();

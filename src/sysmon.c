@@ -533,7 +533,6 @@ void w_monitor(void)
     bool known = w_sched_getattr(&before) == 0 && before.policy == SCHED_OTHER;
     hurry = before;
     hurry.runtime = W_HURRY;
-    w_sched.slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     if (known)
         w_sched_setattr(&hurry);

@@ -380,7 +380,7 @@ struct w_sched {
 
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
-    long slack;                  /* that its thread had; monitor, before there are others that it makes */
+    long slack;                  /* timer slack that the program's threads have; written before there are others */
     int64_t oversleeps;          /* by how much it wakes up late, in the mean; monitor */
     int64_t found_at;            /* when a thread was last found blocked without a word; monitor */
     _Atomic bool drowsy;         /* it sleeps long, though a P is taken: nobody waited at its last look */
