@@ -21,6 +21,8 @@
  *   BROKEN_WOKEN_STAYS      whoever was woken and may not wait any more leaves WOKEN set
  *   BROKEN_NOT_PASSED_ON    or clears it, and leaves the lock to chance
  *   BROKEN_CUT_STAYS        the last waiter was cut, and WAITERS stays set
+ *   BROKEN_HANDED_OPEN      the lock is handed over, past one that was woken, and opened
+ * With -DOWNERS there are priorities: no unlock is light, each looks at the queue, and who is more urgent than whom is left to chance.
  */
 #ifndef NS
 #define NS 3
@@ -139,8 +141,15 @@ inline settle_locked() {
 inline pass_on_locked() {
     touch();
     w = NONE;
+    outranks = false;
+#ifdef OWNERS
+    if
+    :: woken && q_len > 0 -> outranks = true
+    :: true
+    fi;
+#endif
     do
-    :: q_len > 0 && w == NONE ->
+    :: q_len > 0 && w == NONE && (!woken || outranks) ->
         w = q[0];
         remove(w);
         atomic {
@@ -154,9 +163,15 @@ inline pass_on_locked() {
     settle_locked();
     touch();
     if
-    :: w != NONE && starved[w] -> next = owning
-    :: w != NONE && !starved[w] -> next = awake; atomic { woken = true; lock_byte = false }
-    :: else -> lock_byte = false
+    :: w != NONE && (starved[w] || outranks) -> next = owning;
+#ifdef BROKEN_HANDED_OPEN
+        lock_byte = !outranks
+#endif
+#ifdef OWNERS
+    :: w != NONE -> next = owning /* somebody behind it is more urgent */
+#endif
+    :: w != NONE && !starved[w] && !outranks -> next = awake; atomic { woken = true; lock_byte = false }
+    :: w == NONE -> lock_byte = false
     fi;
     open_bucket();
     if
@@ -164,6 +179,7 @@ inline pass_on_locked() {
     :: else
     fi;
     w = 0;
+    outranks = false;
     next = running
 }
 
@@ -217,7 +233,11 @@ inline unlock_slow(me) {
     atomic {
         touch();
         if
+#ifdef OWNERS
+        :: waiters -> got = true
+#else
         :: waiters && !woken -> got = true
+#endif
         :: else -> lock_byte = false; calm = !waiters
         fi
     };
@@ -235,7 +255,11 @@ inline unlock_slow(me) {
 
 /* As weft_unlock, inline. */
 inline unlock(me) {
+#ifdef OWNERS
+    got = false;
+#else
     atomic { touch(); got = !waiters && !woken };
+#endif
     if
     :: got && light -> got = false;
         buffer[me] = true;
@@ -314,7 +338,7 @@ inline queue_up(me) {
 
 proctype goroutine(byte me) {
     byte i, w, rounds;
-    bool got, calm, was_woken, listed_before, last;
+    bool got, calm, was_woken, listed_before, last, outranks;
     mtype next = running;
     do
     :: rounds == ROUNDS -> break

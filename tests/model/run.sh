@@ -157,6 +157,11 @@ mutex() {
     done
     caught WOKEN_STAYS -DROUNDS=2 -DCUTS=1
     caught NOT_PASSED_ON -DROUNDS=2 -DCUTS=1
+
+    holds -O0 owners_two_goroutines -DOWNERS -DNS=2 -DROUNDS=3 -DCUTS=1
+    holds -O0 owners_three_goroutines -DOWNERS -DCUTS=1
+    holds -O0 owners_three_goroutines_that_come_again -DOWNERS -DROUNDS=2
+    caught HANDED_OPEN -DOWNERS -DROUNDS=2
 }
 
 netpoll() {
