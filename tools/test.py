@@ -30,11 +30,17 @@ VARIANTS_DIR = ROOT / "build" / "variants"
 
 # What each variant is and which families of tests run in it. `of` names another one, whose executables it runs in an environment
 # of its own.
-# `match` is what the names of its executables match.
-Variant = collections.namedtuple("Variant", "name compilers options families limit env emulator of match",
-                                 defaults=({}, (), None, ""))
+# `match` is what the names of its executables match; with `alone` nothing else is built.
+Variant = collections.namedtuple("Variant", "name compilers options families limit env emulator of match alone",
+                                 defaults=({}, (), None, "", False))
 ALL_BUT_MODEL = ("stress", "fault", "test")
 ALL = ALL_BUT_MODEL + ("model",)
+
+
+def but(*names):
+    return f"^(?!({'|'.join(names)})$)"
+
+
 OF_CODE = r"preempt|stack|unwind|overflow|block|_go$|_chan|select|mutex|scope|dump|profile|posix"
 VARIANTS = (
     Variant("gcc-O2", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL, 180),
@@ -42,7 +48,7 @@ VARIANTS = (
     Variant("quantum", ["gcc"], [], ALL_BUT_MODEL, 180, {"WEFT_QUANTUM": "200us"}, (), "gcc-O2"),
     # gcc's TSan dies above 8,128 live fibers.
     Variant("tsan", ["clang", "gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=thread"],
-            ALL_BUT_MODEL, 400, {"TSAN_OPTIONS": "halt_on_error=1"}),
+            ALL_BUT_MODEL, 400, {"TSAN_OPTIONS": "halt_on_error=1"}, (), None, but("fault_calls")),
     # -O1 builds in half the time, and its backtraces are truer.
     Variant("asan", ["gcc"], ["-DCMAKE_BUILD_TYPE=Sanitized", "-DCMAKE_C_FLAGS_SANITIZED=-O1 -g",
                               "-DCMAKE_CXX_FLAGS_SANITIZED=-O1 -g", "-DWEFT_SANITIZE=address,undefined",
@@ -50,11 +56,12 @@ VARIANTS = (
             ALL_BUT_MODEL, 180, {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}),
     Variant("aarch64", ["aarch64-linux-gnu-gcc"],
             ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tools/aarch64.cmake"],
-            ("stress", "test"), 400, {"WEFT_TEST_EMULATED": "1"}, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")),
+            ("stress", "test"), 400, {"WEFT_TEST_EMULATED": "1"}, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"), None,
+            but("test_fair", "test_priority")),
     # What depends on the code that a compiler makes: switches, stacks, errno and what is stopped by a signal. TSan's is clang's as well,
-    # ASan's has the checks too, and both run all the others.
+    # and builds all the others; ASan's has the checks too.
     Variant("gcc-O0", ["gcc"], ["-DCMAKE_BUILD_TYPE=Debug", "-DWEFT_CHECKS=ON"], ALL_BUT_MODEL, 180, {}, (), None, OF_CODE),
-    Variant("clang-O2", ["clang"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ("test",), 180, {}, (), None, OF_CODE),
+    Variant("clang-O2", ["clang"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ("test",), 180, {}, (), None, OF_CODE, True),
     # Builds without a warning; what runs without optimisation is gcc-O0's, what runs with clang is clang-O2's.
     Variant("clang-O0", ["clang"], ["-DCMAKE_BUILD_TYPE=Debug"], (), 180),
 )
@@ -218,7 +225,7 @@ class Build:
         configure = ["cmake", "-S", ROOT, "-B", self.folder, f"-DCMAKE_C_COMPILER={self.compiler}", "-DWEFT_WERROR=ON"]
         code, output, _ = run(configure + self.variant.options, log)
         if code == 0:
-            code, output, _ = run(["cmake", "--build", self.folder, "--parallel", self.jobs, "--", "-k"], log)
+            code, output, _ = run(["cmake", "--build", self.folder, "--parallel", self.jobs, *self.targets(), "--", "-k"], log)
         self.built = code == 0
         report(tally, self.variant.name, [("build", "ok" if self.built else "FAIL")], time.monotonic() - began, output)
         if self.built:
@@ -243,16 +250,29 @@ class Build:
         code, output, _ = run([self.compiler, f"-fsanitize={sanitizer}", "-o", binary, source], log)
         return output if code != 0 else run(launcher + [binary], log, 60, env)[1]
 
-    def executables(self):
-        """Those whose source is still there, the families in the order of the table."""
+    def sources(self):
+        """The families in the order of the table."""
         for family in self.variant.families:
             for source in sorted(path for pattern in ("tests/{}_*.c", "tests/{}_*.cpp", "tests/posix/{}_*.c")
                                  for path in ROOT.glob(pattern.format(family))):
-                executable = self.folder / source.relative_to(ROOT).with_suffix("")
-                if source.parent.name == "posix" and self.variant.name == INSTALLED:
-                    continue  # check_posix runs these
-                if executable.exists() and re.search(self.variant.match, executable.name):  # a file may be a part of others
-                    yield executable
+                if re.search(self.variant.match, source.stem):
+                    yield source
+
+    def targets(self):
+        """What to build; nothing said: all."""
+        if not self.variant.alone:
+            return []
+        known = run(["cmake", "--build", self.folder, "--target", "help"], self.logs / "targets.log")[1]
+        return ["--target", *(source.stem for source in self.sources() if re.search(rf"\b{source.stem}$", known, re.M))]
+
+    def executables(self):
+        """Those whose source is still there."""
+        for source in self.sources():
+            executable = self.folder / source.relative_to(ROOT).with_suffix("")
+            if source.parent.name == "posix" and self.variant.name == INSTALLED:
+                continue  # check_posix runs these
+            if executable.exists():  # a file may be a part of others
+                yield executable
 
     def run_test(self, executable):
         log = self.logs / f"{executable.name}.log"
@@ -530,9 +550,13 @@ def checks_of(tally, parts, builds):
     return {name: (600, run_check, (tally, name, check, builds)) for name, check in CHECKS.items() if name in parts}
 
 
+SLEEPERS = re.compile(r"/test_(end|block|stack|trace)$")
+
+
 def run_all(programs, jobs):
-    """Half as many again as there are cores: most of them wait most of the time. What took longest the last time, or may take
-    longest if it never ran, comes first, so that no core is left with nothing to do in the end."""
+    """Half as many again as there are cores: many of them wait half of the time; and one more of those that hardly do anything else.
+    What took longest the last time, or may take longest if it never ran, comes first, so that no core is left with nothing to do in
+    the end."""
     file = VARIANTS_DIR / "seconds.json"
     seconds = json.loads(file.read_text()) if file.exists() else {}
 
@@ -542,8 +566,9 @@ def run_all(programs, jobs):
         seconds[name] = time.monotonic() - began
 
     order = sorted(programs, key=lambda name: -seconds.get(name, programs[name][0]))
-    with concurrent.futures.ThreadPoolExecutor(jobs + (jobs + 1) // 2) as pool:
-        for done in [pool.submit(timed, name, *programs[name][1:]) for name in order]:
+    with concurrent.futures.ThreadPoolExecutor(jobs + (jobs + 1) // 2) as pool, \
+            concurrent.futures.ThreadPoolExecutor(1) as bedroom:
+        for done in [(bedroom if SLEEPERS.search(name) else pool).submit(timed, name, *programs[name][1:]) for name in order]:
             done.result()
     VARIANTS_DIR.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
