@@ -91,6 +91,7 @@ class Results:
         self.samples = {}
         self.ends = {}  # program: (how many goroutines it came to, what ended it)
         self.failures = []
+        self.load = os.getloadavg()[0]  # before the lab's own
 
     def add(self, program, run, output):
         first = run.args["*"][0]
@@ -289,8 +290,8 @@ def machine():
 
 def facts(results):
     rounds = max(run.rounds for run in plan())
-    load = os.getloadavg()[0]
-    busy = f" The machine was busy with other things (load {load:.1f}): take these again on a quiet one." if load > CORES + 1 else ""
+    busy = (f" The machine was busy with other things (load {results.load:.1f}): take these again on a quiet one."
+            if results.load > CORES + 1 else "")
     return f"{machine()}; {datetime.date.today()}; best / median of up to {rounds} rounds.{busy}" + \
         (f" {len(results.failures)} runs failed." if results.failures else "")
 
