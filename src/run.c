@@ -27,9 +27,10 @@ static const size_t MAIN_STACK = 8 << 20; /* what the main thread of a process h
 static const int64_t DEFAULT_QUANTUM = 10 * WEFT_MSEC;
 static const int64_t MIN_QUANTUM = 100 * WEFT_USEC;
 
-enum { CHANCES = 3 };     /* had in so many pieces: a virtual processor's time goes on while its host runs others */
-enum { ASLEEP = 2 };      /* looks in a row: once, it may wait for a page only */
-enum { STOP_BATCH = 64 }; /* threads that are interrupted together */
+enum { CHANCES = 3 }; /* had in so many pieces: a virtual processor's time goes on while its host runs others */
+enum { ASLEEP = 2 };  /* looks in a row: once, it may wait for a page only */
+static const int64_t LOOK_GAP = 10 * WEFT_MSEC; /* between them, whoever wakes us */
+enum { STOP_BATCH = 64 };                       /* threads that are interrupted together */
 
 static _Atomic bool claimed; /* a run is under way, from its first step to its last */
 
@@ -172,10 +173,13 @@ static void wait_for_ms(void)
     uint32_t abandoned = 0;
     for (;;) {
         uint32_t word = ld_relaxed(&w_sched.monitor_word);
-        if (ms_left(w_now() >= deadline, &abandoned) == 0)
+        bool look = w_now() >= deadline;
+        if (ms_left(look, &abandoned) == 0)
             break;
+        if (look)
+            deadline = w_now() + LOOK_GAP;
         interrupt_ms();
-        w_futex_wait(&w_sched.monitor_word, word, w_now() < deadline ? WEFT_MSEC : 10 * WEFT_MSEC);
+        w_futex_wait(&w_sched.monitor_word, word, WEFT_MSEC);
     }
     w_ms_join();
     if (abandoned > 0)
