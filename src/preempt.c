@@ -94,15 +94,16 @@ static int put_before(void)
     return 0;
 }
 
-/* The thread may be another by now, or none: then nothing happens. */
-bool w_send(pid_t tid, void *value)
+/* The thread may be another by now, or none: then nothing happens. Last comes what may end any moment: that it runs, and that p, if
+ * there is one, runs whom the monitor saw. */
+static bool send_to(pid_t tid, struct w_p *p, void *value)
 {
     if (tid == 0)
         return false;
     w_spin_lock(&state.sending);
     put_before();
     w_spin_unlock(&state.sending);
-    if (!runs(tid)) /* last: the less time it has to go into a call, the better */
+    if (!runs(tid) || (p != NULL && ld_relaxed(&p->count.switches) != p->seen_switches))
         return false;
     siginfo_t info = {.si_code = SI_QUEUE};
     info.si_pid = state.pid;
@@ -110,12 +111,17 @@ bool w_send(pid_t tid, void *value)
     return W_RESULT(syscall(SYS_rt_tgsigqueueinfo, state.pid, tid, SIGNAL, &info)) == 0;
 }
 
-void w_interrupt(pid_t tid)
+bool w_send(pid_t tid, void *value)
+{
+    return send_to(tid, NULL, value);
+}
+
+void w_interrupt(pid_t tid, struct w_p *p)
 {
     if (!state.on)
         return;
     w_code_refresh();
-    if (w_send(tid, &state))
+    if (send_to(tid, p, &state))
         add_relaxed(&w_sched.signals, 1);
 }
 

@@ -64,7 +64,7 @@ void w_make_way(void)
     struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now);
     pid_t tid = p != NULL ? ask_locked(p, self, now) : 0;
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    w_interrupt(tid);
+    w_interrupt(tid, NULL);
 }
 
 /* ---- a goroutine's own ------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@
 #include <sys/prctl.h>
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
+static const int64_t AWAKE = 100 * WEFT_USEC; /* of a processor's time without a nap: it computes */
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
 static const int64_t BUSY = 400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond */
 static const int64_t FOUND_LATELY = WEFT_SEC; /* where one has blocked so, others will: twice as often */
@@ -132,8 +133,8 @@ static long naps_of_thread(pid_t tid)
 }
 
 /* Has the thread done nothing but compute since p last switched? Then it will most likely go on, and a signal meets it in no call
- * that would return early. On a crowded machine its clock does not tell: two looks at how often it has slept do, if it
- * has run in between: else it is still in the same sleep, or woken from it and waits for a core inside the call. */
+ * that would return early. On a crowded machine its clock does not tell: how often it has slept does, if that stays the same
+ * while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
 static bool computes(struct w_p *p, struct w_m *m)
 {
     pid_t tid = ld_relaxed(&m->tid);
@@ -146,11 +147,15 @@ static bool computes(struct w_p *p, struct w_m *m)
         return false;
     if (used >= passed / 8 * 7)
         return true;
-    long naps = p->alone_naps;
-    int64_t cpu = p->alone_naps_cpu;
-    p->alone_naps = naps_of_thread(tid);
-    p->alone_naps_cpu = w_thread_cpu(tid);
-    return naps >= 0 && naps == p->alone_naps && cpu < p->alone_naps_cpu;
+    long naps = naps_of_thread(tid);
+    int64_t cpu = w_thread_cpu(tid);
+    bool awake = naps >= 0 && naps == p->alone_naps && cpu - p->alone_naps_cpu >= AWAKE;
+    if (awake ||
+        naps != p->alone_naps) { /* once more only after as long: without a core it has not got our signal yet */
+        p->alone_naps = naps;
+        p->alone_naps_cpu = cpu;
+    }
+    return awake;
 }
 
 static void begins_alone(struct w_p *p, struct w_m *m, int64_t cpu, int64_t now)
@@ -262,7 +267,7 @@ static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request req
     w_ask(m, request);
     if (sure) {
         st_relaxed(&p->asked_at, l->now);
-        w_interrupt(ld_relaxed(&m->tid));
+        w_interrupt(ld_relaxed(&m->tid), p);
     }
     l->again = at_most(l->again, sure ? retry : 2 * MIN_DELAY);
 }

@@ -159,7 +159,8 @@ void w_globq_adopt(struct w_p *p);
 int w_preempt_init(void);
 void w_preempt_done(void);
 void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or the one that it is in, sees to it */
-void w_interrupt(pid_t tid);                       /* by signal, if that thread runs: as if it made such a call */
+/* By signal, if that thread runs: as if it made such a call. p: only if that has not switched since the monitor looked. */
+void w_interrupt(pid_t tid, struct w_p *p);
 bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */
