@@ -165,10 +165,11 @@ static void off_main(void *arg)
         weft_preempt_on();
         outlast(5);
         nobody_else_ran(before);
-        bool waits =
-            ld_relaxed(&w_sched.globq.len) > 0 || w_p_work(w_m()->p) > 0; /* not if its thread has lost its P */
-        weft_preempt_on();                                                /* somebody waits: now */
-        CHECK(beats > before.beats || !waits || check_under_emulator());  /* whose threads seem asleep */
+        bool waits = ld_relaxed(&w_sched.globq.len) > 0 ||
+                     w_p_work(w_sched.ps[0]) > 0; /* not if it lost its P, and lacks a core */
+        uint64_t switches = ld_relaxed(&w_sched.ps[0]->count.switches);
+        weft_preempt_on(); /* it may be asked to let us run again before it has done anything */
+        CHECK(ld_relaxed(&w_sched.ps[0]->count.switches) > switches || !waits || losses() != before.losses);
         long stopped = stops();
         while (stops() == stopped)
             ;
