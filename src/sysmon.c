@@ -132,28 +132,27 @@ static long naps_of_thread(pid_t tid)
     return at != NULL ? strtol(at + sizeof WORDS - 1, NULL, 10) : -1;
 }
 
-/* Has the thread done nothing but compute since p last switched? Then it will most likely go on, and a signal meets it in no call
- * that would return early. On a crowded machine its clock does not tell: how often it has slept does, if that stays the same
+/* Does the thread do nothing but compute? Then it will most likely go on, and a signal meets it in no call that would return early. Its
+ * clock tells, if it has had a core since p last switched. On a crowded machine how often it has slept does, if that stays the same
  * while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
 static bool computes(struct w_p *p, struct w_m *m)
 {
     pid_t tid = ld_relaxed(&m->tid);
     if (p->alone_m != m)
         return false;
-    int64_t used = w_thread_cpu(tid) - p->alone_cpu;
+    int64_t cpu = w_thread_cpu(tid);
     int64_t passed =
         w_now() - p->alone_at; /* after that: if we did not run in between, it may have gone to sleep since */
     if (passed < MIN_DELAY / 2)
         return false;
-    if (used >= passed / 8 * 7)
+    if (cpu - p->alone_cpu >= passed / 8 * 7)
         return true;
-    long naps = naps_of_thread(tid);
-    int64_t cpu = w_thread_cpu(tid);
+    long naps = naps_of_thread(tid); /* likewise */
     bool awake = naps >= 0 && naps == p->alone_naps && cpu - p->alone_naps_cpu >= AWAKE;
-    if (awake ||
-        naps != p->alone_naps) { /* once more only after as long: without a core it has not got our signal yet */
+    /* Once more only after as long: without a core it has not got our signal yet. */
+    if (awake || naps != p->alone_naps) {
         p->alone_naps = naps;
-        p->alone_naps_cpu = cpu;
+        p->alone_naps_cpu = w_thread_cpu(tid);
     }
     return awake;
 }

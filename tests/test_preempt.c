@@ -173,6 +173,7 @@ static void off_main(void *arg)
         long stopped = stops();
         while (stops() == stopped)
             ;
+        weft_yield(); /* if the P was lost, we have one again */
     }
     pest_stop();
     end_all();

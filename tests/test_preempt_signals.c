@@ -95,6 +95,14 @@ static void *computes(void *arg)
     return arg;
 }
 
+/* In the kernel a thread is on its way to sleep before it does. */
+static bool is_in_state(pid_t tid, char state)
+{
+    int64_t cpu = w_thread_cpu(tid);
+    usleep(1000);
+    return w_thread_state(tid) == state && (state == 'R' || w_thread_cpu(tid) == cpu);
+}
+
 /* On one P with nobody to let run: all signals are ours. */
 static uint64_t signals_to(void *(*fn)(void *), char state)
 {
@@ -102,7 +110,7 @@ static uint64_t signals_to(void *(*fn)(void *), char state)
     other.tid = 0;
     other.over = false;
     CHECK_EQ(pthread_create(&thread, NULL, fn, NULL), 0);
-    while (other.tid == 0 || w_thread_state(other.tid) != state)
+    while (other.tid == 0 || !is_in_state(other.tid, state))
         ;
     uint64_t before = ld_relaxed(&w_sched.signals);
     for (int i = 0; i < 20; i++)
