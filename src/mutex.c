@@ -62,6 +62,7 @@ enum {
     WOKEN_LEVEL = 11, /* from this bit on, two: the level of who was woken, above the lowest */
     WOKEN_BITS = WOKEN | 3 << WOKEN_LEVEL
 };
+_Static_assert((WOKEN_BITS | WAITERS | LENT) >> 16 == 0, "weft_unlock looks at two bytes");
 enum { AWAKE, OWNER }; /* what a waiter is told */
 enum {
     BUCKETS = 256,       /* a bucket in which somebody waits costs the other mutexes in it 7 ns an unlock */
