@@ -9,7 +9,7 @@
  *      owner:   inside = l ; owner == me?            other:   [spin lock] owner = none ; membarrier ; owner's inside != l?
  *
  * membarrier puts a full fence between the owner's two steps, where it has none: one of the two sees the other. [BI-1]
- * A withdrawal costs one or two microseconds. The spin lock serves everybody from then on, until one P has taken it many times
+ * A withdrawal costs five to ten microseconds. The spin lock serves everybody from then on, until one P has taken it many times
  * running; so many times more after each withdrawal that a lock which moves to and fro stays what it is.
  *
  * Invariants:
@@ -24,7 +24,7 @@
 #include "weft_internal.h"
 
 enum {
-    W_BIAS_STREAK = 64, /* as many takings by one P pay for a withdrawal: 64 * 10 ns against 1 us */
+    W_BIAS_STREAK = 1024, /* as many takings by one P pay for a withdrawal: 5 to 10 ns each against 5 to 10 us */
     W_BIAS_MAX_STREAK = 16384,
 };
 
