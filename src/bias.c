@@ -14,6 +14,7 @@ static bool is_inside(struct w_p *p, const struct w_bias *l)
 static void withdraw(struct w_bias *l, struct w_p *me)
 {
     uint32_t owner = ld_relaxed(&l->owner);
+    bool first = l->needed == W_BIAS_STREAK;
     st_relaxed(&l->owner, 0);
     l->streak = 0;
     l->needed = l->needed < W_BIAS_MAX_STREAK / 2 ? l->needed * 2 : W_BIAS_MAX_STREAK;
@@ -23,6 +24,8 @@ static void withdraw(struct w_bias *l, struct w_p *me)
     if (!w_up() || owner > ld_acquire(&w_sched.p_count)) /* [PC-1] */
         return;
     struct w_p *p = w_sched.ps[owner - 1];
+    if (first)
+        st_relaxed(&p->unbiased, W_BIAS_UNBIASED);
     for (uint32_t i = 0; is_inside(p, l); i++)
         w_back_off(i);
 }

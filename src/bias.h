@@ -26,6 +26,7 @@
 enum {
     W_BIAS_STREAK = 1024, /* as many takings by one P pay for a withdrawal: 5 to 10 ns each against 5 to 10 us */
     W_BIAS_MAX_STREAK = 16384,
+    W_BIAS_UNBIASED = 64, /* so many new locks are nobody's after another P wanted one that was its maker's */
 };
 
 struct w_bias {
@@ -36,12 +37,17 @@ struct w_bias {
     uint16_t needed;        /* for the bias to be given; spin */
 };
 
-/* For an object that p, if there is one, has just made. */
+/* For an object that p, if there is one, has just made: its own, unless others lately wanted one that was. */
 static inline void w_bias_init(struct w_bias *l, struct w_p *p)
 {
     *l = (struct w_bias){.needed = W_BIAS_STREAK};
-    if (p != NULL && w_sched.hiding)
+    if (p == NULL || !w_sched.hiding)
+        return;
+    uint32_t unbiased = ld_relaxed(&p->unbiased); /* relaxed: a guess, and so below */
+    if (likely(unbiased == 0))
         st_relaxed(&l->owner, (uint16_t)(p->id + 1));
+    else
+        st_relaxed(&p->unbiased, unbiased - 1);
 }
 
 void w_bias_lock_slow(struct w_bias *l, struct w_p *p);

@@ -287,9 +287,10 @@ struct w_p {
     int64_t still_cpu;   /* the processor time of its thread at the last look */
 
     _Atomic(const struct w_bias *)
-        inside[W_INSIDE];  /* locks that its holder has gone into as the owner (bias.h); atomic:
+        inside[W_INSIDE];      /* locks that its holder has gone into as the owner (bias.h); atomic:
                                                         holder writes, whoever withdraws a bias reads */
-    uint32_t inside_count; /* holder */
+    uint32_t inside_count;     /* holder */
+    _Atomic uint32_t unbiased; /* so many new locks are not its own (bias.h); atomic: others wanted one that was */
     int32_t linger_hope;   /* how often an M found something here just before it would have slept (sched.c); holder */
     uint32_t linger_skips; /* holder */
     uint32_t ring_batch; /* file calls that ended and were put here together, less those made since (uring.c); holder */

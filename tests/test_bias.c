@@ -39,8 +39,29 @@ static void streak_main(void *arg)
     CHECK_EQ(ld_relaxed(&lock.owner), 0); /* it costs the double now */
     take_often(1, &count);
     CHECK_EQ(ld_relaxed(&lock.owner), me);
+}
+
+static void new_ones_main(void *arg)
+{
+    uint16_t me = (uint16_t)(w_m()->p->id + 1);
+    (void)arg;
+    if (!w_sched.hiding)
+        return;
     w_bias_init(&lock, w_m()->p);
     CHECK_EQ(ld_relaxed(&lock.owner), me);
+    w_bias_lock(&lock, NULL);
+    w_bias_unlock(&lock, NULL);
+    for (int i = 0; i < W_BIAS_UNBIASED; i++) {
+        w_bias_init(&lock, w_m()->p);
+        CHECK_EQ(ld_relaxed(&lock.owner), 0);
+    }
+    w_bias_init(&lock, w_m()->p);
+    CHECK_EQ(ld_relaxed(&lock.owner), me);
+}
+
+CASE(a_new_one_is_its_makers_unless_others_wanted_the_last)
+{
+    CHECK_EQ(run_on(1, new_ones_main, NULL), 0);
 }
 
 CASE(a_p_has_the_bias_after_a_streak_and_the_next_costs_more)
