@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock of a channel: a spin lock that one P may pass without a locked instruction, which costs 10 ns here.
+ * The lock of a channel: a spin lock that one P may pass without a locked instruction, which costs 5 to 10 ns here.
  *
  * While a channel is used by the goroutines of one P only, the lock is biased to that P: `owner` names it. The owner says
  * where it goes in (p->inside), then looks whether it still is the owner; nothing else is needed, because whoever wants the
