@@ -33,7 +33,7 @@ the kernel gives them; threads, which have no Ps, are kept on the first two CPUs
 they say so. A run takes about a second, warm-up is not counted unless it says cold. The programs are `bench/weft_*.c`,
 `bench/go/`, `bench/tokio/`, `bench/boost/`, `bench/pthread/` and `bench/bare/` (nothing but the kernel). A twin lacks
 what its library cannot do or nobody would do with it: Boost.Fiber knows no sockets, no select and no preemption, tokio
-does not multiply matrices.
+does not multiply matrices, and nobody starts a thread for each filter of a sieve or each block of a matrix.
 
 - `yield_1p`: two goroutines yield in turn. Threads: `sched_yield` on one CPU.
 - `spawn_1p`, `spawn_2p`: 1,000,000 empty goroutines in batches of 1,000 with a wait group, again and again. Threads:
