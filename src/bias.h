@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock of a channel: a spin lock that one P may pass without a locked instruction, which costs 5 to 10 ns here.
+ * The lock of a channel: a spin lock that one P may pass without a locked instruction, which costs 3 to 6 ns here.
  *
  * While a channel is used by the goroutines of one P only, the lock is biased to that P: `owner` names it. The owner says
  * where it goes in (p->inside), then looks whether it still is the owner; nothing else is needed, because whoever wants the
@@ -9,7 +9,7 @@
  *      owner:   inside = l ; owner == me?            other:   [spin lock] owner = none ; membarrier ; owner's inside != l?
  *
  * membarrier puts a full fence between the owner's two steps, where it has none: one of the two sees the other. [BI-1]
- * A withdrawal costs five to ten microseconds. The spin lock serves everybody from then on, until one P has taken it many times
+ * A withdrawal costs a membarrier, 4 to 20 us. The spin lock serves everybody from then on, until one P has taken it many times
  * running; so many times more after each withdrawal that a lock which moves to and fro stays what it is.
  *
  * Invariants:
@@ -24,7 +24,7 @@
 #include "weft_internal.h"
 
 enum {
-    W_BIAS_STREAK = 1024, /* as many takings by one P pay for a withdrawal: 5 to 10 ns each against 5 to 10 us */
+    W_BIAS_STREAK = 1024, /* as many takings by one P nearly pay for a withdrawal: 3 to 6 ns each */
     W_BIAS_MAX_STREAK = 16384,
     W_BIAS_UNBIASED = 64, /* so many new locks are nobody's after another P wanted one that was its maker's */
 };
