@@ -699,6 +699,7 @@ static struct w_m *let_others_run(struct w_m *m)
     if ((!retire && request == W_GO_ON) || g->flags & W_G_STEADY)
         return m;
     st_relaxed(&m->preempt, W_GO_ON);
+    st_relaxed(&m->p->level, ld_relaxed(&g->level)); /* it may have been lent one from elsewhere, while it ran */
     if (!retire && (n = next(m->p, g)) == NULL)
         return m; /* nobody else wants to run here */
     if (request == W_HEAVY_NOW)

@@ -126,6 +126,76 @@ CASE(what_is_lent_goes_on_along_a_chain_of_holders)
         EACH_PROCS(p) CHECK_EQ(run_on(p, lend_main, &three), 0);
 }
 
+/* ---- lent to one that runs on another P -------------------------------------------------------------------------- */
+
+static struct {
+    weft_mutex mu;
+    weft_wg ready, done;
+    _Atomic bool busy; /* the other P is, for good */
+    _Atomic bool set, late;
+} elsewhere;
+
+static void hog_elsewhere(void *arg)
+{
+    elsewhere.busy = true;
+    low_hog(arg);
+}
+
+static void set_it(void *arg)
+{
+    (void)arg;
+    elsewhere.set = true;
+}
+
+/* It is lent a high level while it runs, and waits for one that is behind it, on the same P. */
+static void holder_elsewhere(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(weft_lock(&elsewhere.mu), 0);
+    weft_preempt_off();
+    weft_wg_done(&elsewhere.ready);
+    for (struct w_g *g = w_m()->g; ld_relaxed(&g->level) != W_HIGH || !elsewhere.busy;)
+        ;
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_NORMAL}, set_it, NULL), 0);
+    weft_preempt_on();
+    for (int64_t end = weft_now() + 20 * WEFT_SEC; !elsewhere.set && !elsewhere.late;) {
+        work();
+        elsewhere.late = weft_now() > end;
+    }
+    over = true;
+    weft_unlock(&elsewhere.mu);
+    weft_wg_done(&elsewhere.done);
+}
+
+static void wait_elsewhere(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(weft_lock(&elsewhere.mu), 0);
+    weft_unlock(&elsewhere.mu);
+    weft_wg_done(&elsewhere.done);
+}
+
+static void elsewhere_main(void *arg)
+{
+    (void)arg;
+    memset(&elsewhere, 0, sizeof elsewhere);
+    over = false;
+    weft_wg_add(&elsewhere.ready, 1);
+    weft_wg_add(&elsewhere.done, 2);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_LOW}, holder_elsewhere, NULL), 0);
+    CHECK_EQ(weft_wg_wait(&elsewhere.ready), 0);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, wait_elsewhere, NULL), 0);
+    CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, hog_elsewhere, NULL), 0);
+    CHECK_EQ(weft_wg_wait(&elsewhere.done), 0);
+    CHECK(!elsewhere.late);
+}
+
+CASE(who_is_lent_a_level_while_it_runs_gives_way_as_one_of_that_level)
+{
+    if (!check_under_tsan())
+        CHECK_EQ(run_on(2, elsewhere_main, NULL), 0);
+}
+
 /* ---- two mutexes, and one that is taken again and again ---------------------------------------------------------- */
 
 struct pair {
