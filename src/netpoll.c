@@ -13,7 +13,7 @@
  * (weft_wait_fd) takes nothing away: all of them are woken, by the events of either side.
  *
  * Close behind our back. A descriptor that was closed with plain close() has lost its registration, and the next one with
- * that number would wait for ever. So the registration of a wait that has seen no event for a millisecond is doubted and
+ * that number would wait for ever. So the registration of a wait that has seen no event for ten milliseconds is doubted and
  * proved, once (EPOLL_CTL_MOD): it is made anew if it is gone. The proof also makes the kernel look at the descriptor again,
  * so it would mend any other misunderstanding about edges. Waits that last less, those of a busy server, cost nothing. (To
  * prove before each wait costs 230 ns, and all Ps meet in the kernel at the lock of the one epoll.)
@@ -40,7 +40,7 @@ enum {
     SETTLE = 4,
     INTERNAL = 1 << 30, /* in an event's data: not a number, but an internal descriptor */
 };
-static const int64_t PROVE_AFTER = WEFT_MSEC;
+static const int64_t PROVE_AFTER = 10 * WEFT_MSEC;
 
 struct doubt {
     int fd;
@@ -276,7 +276,7 @@ static void look_at_doubts(bool all)
     w_spin_lock(&poller.doubt_lock);
     uint32_t n = sort_doubts_locked(due, sizeof due / sizeof *due, all);
     uint32_t left = ld_relaxed(&poller.doubts);
-    st_relaxed(&poller.doubt_at, left > 0 ? w_now() + PROVE_AFTER * (1 + left / DOUBTS_PER_MS) : WEFT_NEVER);
+    st_relaxed(&poller.doubt_at, left > 0 ? w_now() + PROVE_AFTER + WEFT_MSEC * (left / DOUBTS_PER_MS) : WEFT_NEVER);
     w_spin_unlock(&poller.doubt_lock);
     for (uint32_t i = 0; i < n; i++)
         prove(due[i].fd);
