@@ -333,18 +333,21 @@ def every_probe_is_there(build, tmp):
 
 def probes_say_who(_build, tmp):
     """gdb stops at one after the other: number, name and the third argument, of a park the reason. A thread that gdb stops is taken for
-    a blocked one, so that steady's P goes to others: only in a crowd is somebody preempted all the same."""
+    a blocked one, so that steady's P goes to others: only in a crowd is somebody preempted all the same. That is whoever runs when its time
+    has passed, as gdb's stops let it pass: the list has its name, or none."""
     probes_of(tmp / "known")
-    wanted = {"spawn": "main", "switch": "main", "park": "numbers", "block_enter": "blocked", "preempt": "computing"}
+    wanted = {"spawn": "main", "switch": "main", "park": "numbers", "block_enter": "blocked", "preempt": None}
     commands = []
     for i, probe in enumerate(wanted):
         commands += [f"tbreak -probe-stap weft:{probe}", "continue" + " " * i if i > 0 else "run crowd",
                      f"printf \"{probe} %lu %s %ld\\n\", $_probe_arg0, $_probe_arg1, (long)$_probe_arg2"]
-    said = gdb([tmp / "known"], [*commands, "p (int)W_REASON_RECV"])
+    said = gdb([tmp / "known"], [*commands, "p (int)W_REASON_RECV", f"source {SCRIPT}", "info goroutines"])
     recv = said["p (int)W_REASON_RECV"].split("= ")[1].strip()
     for probe, name in wanted.items():
         answer = next(text for command, text in said.items() if command.startswith(f'printf "{probe} '))
-        expect(rf"^{probe} {1 if name == 'main' else '[0-9]+'} {name} {recv if probe == 'park' else '-?[0-9]+'}$", answer)
+        expect(rf"^{probe} {1 if name == 'main' else '[0-9]+'} {name or '.*'} {recv if probe == 'park' else '-?[0-9]+'}$", answer)
+    _, number, name, _ = answer.split()
+    expect(rf"^[* ]*{number} +running +M\d+ +P\d +{'' if name == '(null)' else name + ' +'}\w+ *$", said["info goroutines"])
 
 
 # ---- valgrind --------------------------------------------------------------------------------------------------------
