@@ -38,7 +38,7 @@ static void after_unblock(struct w_m *m, struct w_g *prev, void *arg)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_look_again();
     if (unlikely(urgent))
-        w_make_way();
+        w_urgent_ready();
 }
 
 /* How long it takes until one comes back without a P: a moving mean. */

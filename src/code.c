@@ -192,17 +192,6 @@ static unsigned long long adds_now(void)
     return adds;
 }
 
-static uintptr_t thread_pointer(void)
-{
-    uintptr_t at;
-#if defined(__x86_64__)
-    __asm__("movq %%fs:0, %0" : "=r"(at));
-#else
-    __asm__("mrs %0, tpidr_el0" : "=r"(at));
-#endif
-    return at;
-}
-
 /* Objects that are there when the program starts have theirs beside the thread pointer, in the mapping that an M knows as its own;
  * others may have it anywhere, and not before it is first used. */
 static bool hides_tls(const struct dl_phdr_info *info)
@@ -211,7 +200,7 @@ static bool hides_tls(const struct dl_phdr_info *info)
     bool has = false;
     for (int i = 0; i < info->dlpi_phnum; i++)
         has |= info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_phdr[i].p_memsz > 0;
-    return has && (uintptr_t)info->dlpi_tls_data - (thread_pointer() - NEAR) >= 2 * NEAR;
+    return has && (uintptr_t)info->dlpi_tls_data - (w_thread_pointer() - NEAR) >= 2 * NEAR;
 }
 
 struct gathering {

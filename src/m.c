@@ -160,6 +160,7 @@ static void *m_main(void *arg)
     struct w_m *m = arg;
     m->errno_at = w_errno_location();
     m->eh_at = __cxa_get_globals != NULL ? __cxa_get_globals() : NULL;
+    m->cpu = w_cpu_note();
     st_relaxed(&m->tid, gettid());
     unblock_signals();
     calm_down();

@@ -216,11 +216,6 @@ static struct w_g *living_owner(weft_mutex *mu, struct w_g *g)
     return g != NULL && is_of_this_run(stamp) && stamp == stamp_of(g) ? g : NULL;
 }
 
-static bool have_owners(void)
-{
-    return unlikely(__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) != 0);
-}
-
 static int8_t highest_locked(weft_mutex *mu)
 {
     int8_t level = W_LOW;
@@ -368,7 +363,7 @@ static int8_t level_when_woken(const struct w_g *g)
 /* Is somebody in the queue more urgent than the one that was woken, and that we would wait for? */
 static bool outranks_woken_locked(weft_mutex *mu, uint32_t s)
 {
-    return have_owners() && highest_locked(mu) > (int8_t)(s >> WOKEN_LEVEL & 3) + W_LOW;
+    return w_uses_priorities() && highest_locked(mu) > (int8_t)(s >> WOKEN_LEVEL & 3) + W_LOW;
 }
 
 /* The byte stays 1. What the new owner is lent by those behind it is noted as if they had come now. */
@@ -377,7 +372,7 @@ static void hand_over_locked(weft_mutex *mu, struct w_waiter *w)
     struct w_g *g = w->wait->g;
     hold(mu, w);
     w->wait->result = OWNER;
-    if (!have_owners() || g->flags & W_G_FOREIGN)
+    if (!w_uses_priorities() || g->flags & W_G_FOREIGN)
         return;
     name_owner(mu, g);
     lend_to_owner_locked(mu, g);
@@ -399,7 +394,7 @@ static bool pass_on_locked(struct bucket *b, weft_mutex *mu)
     if (w != NULL) {
         int8_t level = level_when_woken(w->wait->g);
         settle_locked(b, mu);
-        hand_over = outranks || w->n >= STARVES || (have_owners() && highest_locked(mu) > level);
+        hand_over = outranks || w->n >= STARVES || (w_uses_priorities() && highest_locked(mu) > level);
         w->wait->result = AWAKE;
         if (hand_over)
             hand_over_locked(mu, w);
@@ -424,7 +419,7 @@ static void end_unlock(struct w_g *g, bool handed_over)
 
 bool w_mutex_unlock(weft_mutex *mu)
 {
-    bool owners = have_owners();
+    bool owners = w_uses_priorities();
     if (owners)
         disown(mu);
     uint32_t was;
@@ -443,7 +438,7 @@ static __attribute__((noinline)) bool unlock_owned(weft_mutex *mu)
 
 void weft_unlock_slow_(weft_mutex *mu)
 {
-    if (have_owners() && unlock_owned(mu))
+    if (w_uses_priorities() && unlock_owned(mu))
         return;
     uint32_t s;
     if (release(mu, false, &s)) {
@@ -506,7 +501,7 @@ static __attribute__((noinline)) void lend_further(weft_mutex *next, int8_t leve
 {
     lend_on(next, level);
     if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) > 0) /* relaxed: the monitor looks again */
-        w_make_way();
+        w_urgent_ready();
 }
 
 static void after_lock(struct w_m *m, struct w_g *prev, void *arg)
@@ -515,7 +510,7 @@ static void after_lock(struct w_m *m, struct w_g *prev, void *arg)
     struct w_g *g = self->wait.g;
     struct bucket *b = self->b;
     (void)m, (void)prev;
-    int8_t lent = self->lent, level = have_owners() ? lend_late_locked(self) : lent;
+    int8_t lent = self->lent, level = w_uses_priorities() ? lend_late_locked(self) : lent;
     weft_mutex *next = self->next;
     bool cut = w_wait_open(&self->wait);
     w_spin_unlock(&b->guard);
@@ -635,7 +630,7 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
         if (self.since == 0)
             self.since = now;
         self.lent = ld_relaxed(&g->level);
-        if (have_owners())
+        if (w_uses_priorities())
             lend(mu, self.lent);
         w_wait_init(&self.wait, g, enders);
         w_waiter_init(&self.node, &self.wait, NULL, now - self.since);
@@ -645,7 +640,7 @@ static int wait_for_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
             return 0;
         }
         /* Once more: an owner that did not see us wait is known now. */
-        self.next = have_owners() ? lend_locked(mu, self.lent) : NULL;
+        self.next = w_uses_priorities() ? lend_locked(mu, self.lent) : NULL;
         r = queue_up(b, mu, &self);
         if (r != AWAKE)
             return r == OWNER ? 0 : r;
@@ -658,7 +653,7 @@ int w_mutex_lock(weft_mutex *mu, struct w_g *g, enum w_enders enders)
     int r = take(mu, 0) ? 0 : wait_for_lock(mu, g, enders);
     if (r == 0)
         hold(mu, weft_here_());
-    if (r == 0 && have_owners())
+    if (r == 0 && w_uses_priorities())
         own(mu, g);
     return r;
 }
@@ -676,7 +671,7 @@ int weft_try_lock(weft_mutex *mu)
     if (!take(mu, 0))
         return -EAGAIN;
     hold(mu, weft_here_());
-    if (have_owners())
+    if (w_uses_priorities())
         weft_own_(mu);
     return 0;
 }

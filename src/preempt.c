@@ -96,14 +96,14 @@ static int put_before(void)
 
 /* The thread may be another by now, or none: then nothing happens. Last comes what may end any moment: that it runs, and that p, if
  * there is one, runs whom the monitor saw. */
-static bool send_to(pid_t tid, struct w_p *p, void *value)
+static bool send_to(pid_t tid, struct w_p *p, bool sure, void *value)
 {
     if (tid == 0)
         return false;
     w_spin_lock(&state.sending);
     put_before();
     w_spin_unlock(&state.sending);
-    if (!runs(tid) || (p != NULL && ld_relaxed(&p->count.switches) != p->seen_switches))
+    if ((!sure && !runs(tid)) || (p != NULL && ld_relaxed(&p->count.switches) != p->seen_switches))
         return false;
     siginfo_t info = {.si_code = SI_QUEUE};
     info.si_pid = state.pid;
@@ -113,15 +113,15 @@ static bool send_to(pid_t tid, struct w_p *p, void *value)
 
 bool w_send(pid_t tid, void *value)
 {
-    return send_to(tid, NULL, value);
+    return send_to(tid, NULL, false, value);
 }
 
-void w_interrupt(pid_t tid, struct w_p *p)
+void w_interrupt(pid_t tid, struct w_p *p, bool sure)
 {
     if (!state.on)
         return;
     w_code_refresh();
-    if (send_to(tid, p, &state))
+    if (send_to(tid, p, sure, &state))
         add_relaxed(&w_sched.signals, 1);
 }
 

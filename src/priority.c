@@ -12,6 +12,7 @@
  * before it there are light.
  */
 #include "weft_internal.h"
+#include <sched.h>
 
 /* ---- making way -------------------------------------------------------------------------------------------------- */
 
@@ -22,49 +23,94 @@ static bool can_be_asked(const struct w_p *p, struct w_m *m, int64_t now)
            ld_relaxed(&p->owed_until) <= now;
 }
 
-/* The P that runs the least urgent goroutine, ours among equals; NULL: all are urgent, or have been asked. Under the lock no
+static bool is_monitor(const struct w_m *self)
+{
+    return self == NULL && pthread_equal(pthread_self(), w_sched.monitor);
+}
+
+/* Is it m's thread that ran on this CPU before ours? Then it does not run now. */
+static bool is_displaced(const struct w_m *m)
+{
+    return m->cpu != NULL && ld_relaxed(m->cpu) == (uint32_t)sched_getcpu(); /* relaxed: a hint */
+}
+
+/* Has the monitor displaced its thread while it computed? Then it is in no call that a signal would cut short, nor will it be before the
+ * monitor leaves. */
+static bool was_displaced(const struct w_p *p, const struct w_m *m)
+{
+    return w_computed(p) == W_TO_THE_LAST && ld_relaxed(&p->count.switches) == p->seen_switches &&
+           !ld_relaxed(&m->in_runtime) && is_displaced(m);
+}
+
+/* Of two that are no more urgent than each other, whose thread hears of it sooner? Ours does at once. The monitor will sleep in a moment,
+ * other threads most likely, and so let go on the one that they displaced; to interrupt another CPU takes longer, and a host may have
+ * taken that one away for milliseconds. If we stay, the monitor will ask another one. */
+static int handiness(const struct w_p *p, const struct w_m *m, const struct w_m *self)
+{
+    if (m == self)
+        return 3;
+    return is_monitor(self) ? (was_displaced(p, m) ? 2 : w_computed(p) != W_HARDLY) : is_displaced(m);
+}
+
+/* The P that runs the least urgent goroutine, the handiest among equals; NULL: all are urgent, or have been asked. Under the lock no
  * M that holds a P can end. */
 static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now)
 {
     struct w_p *least = NULL;
     int8_t level = W_HIGH;
+    int handy = 0;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++) {
         struct w_p *p = w_sched.ps[i];
         struct w_m *m = ld_acquire(&p->m); /* [PM-1] */
         int8_t runs = ld_relaxed(&p->level);
-        if ((runs < level || (runs == level && m == self && runs != W_HIGH)) && can_be_asked(p, m, now)) {
+        if (runs > level || runs == W_HIGH || !can_be_asked(p, m, now))
+            continue;
+        int handiness_there = handiness(p, m, self);
+        if (runs < level || handiness_there > handy) {
             least = p;
             level = runs;
+            handy = handiness_there;
         }
     }
     return least;
 }
 
-/* Asks its M; the thread to interrupt, or 0. */
-static pid_t ask_locked(struct w_p *p, const struct w_m *self, int64_t now)
+/* Asks its M; the thread to interrupt, or 0. The monitor has no business with one that may be in a call; it looks again soon. */
+static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, int64_t now)
 {
-    struct w_m *m = ld_relaxed(&p->m);
-    if (m == NULL)
-        return 0;
     w_ask(m, W_LET_RUN);
-    if (m == self || ld_relaxed(&m->in_runtime))
+    if (m == self || ld_relaxed(&m->in_runtime) || (is_monitor(self) && w_computed(p) == W_HARDLY))
         return 0;
     st_relaxed(&p->asked_at, now);
     return ld_relaxed(&m->tid);
 }
 
-void w_make_way(void)
+bool w_make_way(void)
 {
     const struct w_m *self = w_m();
-    if (w_sched.quantum == WEFT_NEVER || ld_relaxed(&w_sched.idle_p_count) > 0 || ld_relaxed(&w_sched.spinning) > 0)
-        return; /* relaxed: hints; the monitor looks again */
+    bool sure = false, monitor = is_monitor(self);
+    pid_t tid = 0;
     int64_t now = w_now();
+    if (w_sched.quantum == WEFT_NEVER)
+        return false;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now);
-    pid_t tid = p != NULL ? ask_locked(p, self, now) : 0;
+    struct w_m *m =
+        p != NULL ? ld_acquire(&p->m) : NULL; /* [PM-1] it may have gone into a region, and given its P away */
+    if (m != NULL) {
+        tid = ask_locked(p, m, self, now);
+        sure = monitor && was_displaced(p, m);
+    }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    w_interrupt(tid, NULL);
+    w_interrupt(tid, monitor ? p : NULL, sure);
+    return m != NULL;
+}
+
+void w_urgent_ready(void)
+{
+    if (ld_relaxed(&w_sched.idle_p_count) == 0 && ld_relaxed(&w_sched.spinning) == 0)
+        w_make_way(); /* relaxed: hints; the monitor looks again */
 }
 
 /* ---- a goroutine's own ------------------------------------------------------------------------------------------- */

@@ -163,7 +163,7 @@ static void interrupt_ms(void)
     for (uint32_t done = 0; n == STOP_BATCH; done += n) {
         n = who_computes(tids, done);
         for (uint32_t i = 0; i < n; i++)
-            w_interrupt(tids[i], NULL);
+            w_interrupt(tids[i], NULL, false);
     }
 }
 
@@ -361,6 +361,7 @@ static int run(const weft_config *c, const struct w_debug *debug, weft_fn *fn, v
         goto restore_handlers;
     if ((r = w_g_start_main(fn, arg, own_size ? c->stack_size : MAIN_STACK)) != 0)
         goto restore_handlers;
+    w_sched.monitor = pthread_self();
     w_sched.slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     if ((r = start_first_m()) != 0)
         goto restore_handlers;

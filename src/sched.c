@@ -333,7 +333,7 @@ void w_enqueue_global(struct w_g *g, bool fresh)
     w_fence_seq(); /* [WK-1] [MN-1] */
     w_wake_one();
     if (unlikely(urgent))
-        w_make_way();
+        w_urgent_ready();
     if (unlikely(ld_relaxed(&w_sched.drowsy)) && ld_relaxed(&w_sched.idle_p_count) == 0)
         w_monitor_wake(); /* every thread with a P may be asleep in a call */
 }
@@ -671,7 +671,7 @@ void w_after_global(struct w_m *m, struct w_g *prev, void *arg)
     w_globq_put(prev, false);
     w_look_again();
     if (unlikely(urgent))
-        w_make_way();
+        w_urgent_ready();
 }
 
 void weft_yield(void)

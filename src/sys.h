@@ -14,12 +14,16 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+#endif
 
 /* The address of this thread's errno; an M remembers its own for the switches. Through a pointer that the compiler knows nothing
  * of, for it would call the locator itself once in a function, before a park as well as after it. */
@@ -83,6 +87,29 @@ static inline long w_sched_setattr(struct w_sched_attr *attr)
 {
     attr->size = sizeof *attr;
     return W_RESULT(syscall(SYS_sched_setattr, 0, attr, 0));
+}
+
+static inline uintptr_t w_thread_pointer(void)
+{
+    uintptr_t at;
+#if defined(__x86_64__)
+    __asm__("movq %%fs:0, %0" : "=r"(at));
+#else
+    __asm__("mrs %0, tpidr_el0" : "=r"(at));
+#endif
+    return at;
+}
+
+/* Where the kernel notes the CPU that this thread is on, each time that it lets it go on outside the kernel; NULL: libc has not asked
+ * it to. Others may read it as long as the thread lives. */
+static inline const _Atomic uint32_t *w_cpu_note(void)
+{
+#ifdef RSEQ_SIG
+    if (__rseq_size > 0)
+        return (const _Atomic uint32_t *)(w_thread_pointer() + (uintptr_t)__rseq_offset +
+                                          offsetof(struct rseq, cpu_id));
+#endif
+    return NULL;
 }
 
 /* Gives the core away for at least ns. */

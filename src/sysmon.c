@@ -11,9 +11,9 @@
  *   - prints a line now and then, if WEFT_DEBUG=schedtrace asks for it (stats_text.c).
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to BUSY       while a P is busy: its thread may block without a word,
- *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy and there are timers or
- *                 descriptors that are waited for,
+ *   to BUSY       while a P is busy and hardly switches: its thread may block without a word,
+ *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy, be it that all of them move
+ *                 or that there are timers or descriptors that are waited for,
  *   to MAX_DELAY  while all threads with a P sleep in the kernel, or one is wanted that could not be made,
  *   to TRIM_DELAY while all are idle, until all memory is given back; after that it sleeps until a P is taken.
  */
@@ -28,9 +28,11 @@
 #include <sys/prctl.h>
 
 static const int64_t MIN_DELAY = 50 * WEFT_USEC;
+static const int64_t WAKE = 40 * WEFT_USEC;   /* the kernel's way from a thread that computes to us */
 static const int64_t AWAKE = 100 * WEFT_USEC; /* of a processor's time without a nap: it computes */
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
-static const int64_t BUSY = 400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond */
+static const int64_t BUSY =
+    400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond or two */
 static const int64_t FOUND_LATELY = WEFT_SEC; /* where one has blocked so, others will: twice as often */
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
@@ -38,12 +40,17 @@ static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so la
 static const int64_t POLL = 200 * WEFT_USEC;       /* for descriptors, while no P switches */
 static const int64_t LIGHT = WEFT_MSEC;            /* whoever runs that long while others wait has had its share */
 static const int64_t RETRY = WEFT_MSEC;            /* who could not be stopped is tried again; for somebody urgent: */
-static const int64_t URGENT_RETRY = 100 * WEFT_USEC;
+static const int64_t URGENT_RETRY = 100 * WEFT_USEC, URGENT_LIMIT = 5 * WEFT_MSEC;
 static const int64_t MARGIN = 5 * WEFT_USEC, MAX_LEAD = 40 * WEFT_USEC; /* before a timer of somebody urgent */
+static const int64_t EVE = WEFT_MSEC;                                   /* likewise: no looks for nothing */
 static const int64_t MAX_REST = 150 * WEFT_USEC;
 static const int64_t NO_THREAD_LIMIT = 10 * WEFT_SEC;
 enum { LOW_TURN = 8 }; /* every so many quanta, one of low priority */
-enum { NO_DEFER = 256, MOVING = 61 /* sched.c: FAIR_TURN */ };
+enum { NO_DEFER = 256 };
+enum {
+    MOVING = 30,
+    SOME = 8
+}; /* switches in a millisecond: it sees to timers and descriptors every 2 ms (sched.c: FAIR_TURN) */
 
 struct look {
     int64_t now;     /* when it began, or since then */
@@ -51,9 +58,11 @@ struct look {
     bool busy;       /* a thread with a P runs, and may block without a word at any time */
     bool events;     /* timers, or descriptors that are waited for */
     bool unattended; /* descriptors are waited for, and no M sleeps in the poller */
-    bool moving;     /* some P has switched so often since the last look that it sees to timers and descriptors */
+    int64_t since;   /* the look before */
+    bool moving;     /* some P has switched so often since then that it sees to timers and descriptors */
+    bool dwelling;   /* some P has not, though a thread has it */
+    bool eve;        /* somebody's of high priority will be woken by us, and soon */
     int64_t again;   /* how long until somebody's time is up */
-    uint32_t urgent; /* of high priority, and no M was asked for them yet */
 };
 
 void w_monitor_wake(void)
@@ -132,37 +141,45 @@ static long naps_of_thread(pid_t tid)
     return at != NULL ? strtol(at + sizeof WORDS - 1, NULL, 10) : -1;
 }
 
-/* Does the thread do nothing but compute? Then it will most likely go on, and a signal meets it in no call that would return early. Its
- * clock tells, if it has had a core since p last switched. On a crowded machine how often it has slept does, if that stays the same
+/* Its clock was read at this look and at the one before. That one may have kept it from its CPU, or not, and so did waking us up; if it
+ * was short, what is left counts. */
+enum w_computed w_computed(const struct w_p *p)
+{
+    int64_t slept = w_sched.slept, looked = w_sched.looked_for, lost = slept - p->gained,
+            wake = at_most(WAKE, slept / 4);
+    if (p->gained < 0 || slept < MIN_DELAY / 2)
+        return W_HARDLY;
+    if (looked <= wake && lost <= wake)
+        return W_TO_THE_LAST;
+    return looked <= slept / 2 && lost <= wake + slept / 8 ? W_MOSTLY : W_HARDLY;
+}
+
+/* Does the thread do nothing but compute, since p last switched? Then it will most likely go on, and a signal meets it in no call that
+ * would return early. Its clock tells, if it has had a core. On a crowded machine how often it has slept does, if that stays the same
  * while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
 static bool computes(struct w_p *p, struct w_m *m)
 {
-    pid_t tid = ld_relaxed(&m->tid);
-    if (p->alone_m != m)
+    if (p->gained < 0)
         return false;
-    int64_t cpu = w_thread_cpu(tid);
-    int64_t passed =
-        w_now() - p->alone_at; /* after that: if we did not run in between, it may have gone to sleep since */
-    if (passed < MIN_DELAY / 2)
-        return false;
-    if (cpu - p->alone_cpu >= passed / 8 * 7)
+    if (w_computed(p) != W_HARDLY)
         return true;
-    long naps = naps_of_thread(tid); /* likewise */
-    bool awake = naps >= 0 && naps == p->alone_naps && cpu - p->alone_naps_cpu >= AWAKE;
+    pid_t tid = ld_relaxed(&m->tid);
+    int64_t cpu = w_thread_cpu(tid);
+    long naps = naps_of_thread(tid);
+    bool awake = naps >= 0 && naps == p->naps && cpu - p->naps_cpu >= AWAKE;
     /* Once more only after as long: without a core it has not got our signal yet. */
-    if (awake || naps != p->alone_naps) {
-        p->alone_naps = naps;
-        p->alone_naps_cpu = w_thread_cpu(tid);
+    if (awake || naps != p->naps) {
+        p->naps = naps;
+        p->naps_cpu = w_thread_cpu(tid);
     }
     return awake;
 }
 
-static void begins_alone(struct w_p *p, struct w_m *m, int64_t cpu, int64_t now)
+/* It is another one than at the last look: what is known of its thread does not count. */
+static void forget_thread(struct w_p *p)
 {
-    p->alone_m = m;
-    p->alone_at = now;
-    p->alone_cpu = cpu;
-    p->alone_naps = -1;
+    p->still_m = NULL;
+    p->gained = p->naps = -1;
 }
 
 /* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
@@ -171,15 +188,21 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     uint32_t looked = m != NULL ? ld_acquire(&m->looked) : 0; /* [LO-3] before in_runtime */
     bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
     l->busy |= wanted || switched || inside;
-    if (switched || m == NULL || inside) {
-        p->still_m = p->alone_m = NULL;
+    if (m == NULL || inside || (switched && !w_uses_priorities())) {
+        p->read_m = NULL;
+        forget_thread(p);
         return;
     }
-    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->still_cpu : -1;
+    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->read_cpu : -1;
+    bool same = p->read_m == m && !switched;
+    p->gained = cpu - p->read_cpu;
+    p->read_m = m;
+    p->read_cpu = cpu;
+    if (!same)
+        forget_thread(p);
+    if (switched)
+        return;
     p->still_m = m;
-    p->still_cpu = cpu;
-    if (p->alone_m != m)
-        begins_alone(p, m, cpu, l->now);
     l->busy |= cpu != before;
     if ((before >= 0 && cpu != before) || !wanted)
         return; /* it computes, or nobody minds */
@@ -240,17 +263,10 @@ static enum w_request due(struct w_p *p, int64_t alone, int64_t slice, int64_t *
     return W_GO_ON;
 }
 
-/* Is somebody of high priority to run there? As many Ms are asked as there are such. */
-static bool urgent_there(struct look *l, struct w_p *p, struct w_m *m)
+/* Has it been asked to let somebody of high priority run? */
+static bool urgent_there(struct w_p *p, struct w_m *m)
 {
-    if (in_line(W_LINE_HIGH) == 0 || ld_relaxed(&p->level) == W_HIGH)
-        return false;
-    if (ld_relaxed(&m->preempt) != W_GO_ON)
-        return true; /* asked already, by us or by whoever made it ready */
-    if (l->urgent == 0)
-        return false;
-    l->urgent--;
-    return true;
+    return in_line(W_LINE_HIGH) > 0 && ld_relaxed(&p->level) != W_HIGH && ld_relaxed(&m->preempt) != W_GO_ON;
 }
 
 /* Asks, and interrupts who is outside the runtime. One that does not hear is interrupted again: soon if it is urgent, for it may just
@@ -262,13 +278,16 @@ static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request req
         l->again = at_most(l->again, left);
         return;
     }
-    bool sure = !ld_relaxed(&m->in_runtime) && (urgent || computes(p, m));
+    if (urgent && p->urged_at == 0)
+        p->urged_at = l->now;
+    bool long_ago = urgent && l->now - p->urged_at >= URGENT_LIMIT; /* then it is enough that it runs just now */
+    bool sure = !ld_relaxed(&m->in_runtime) && (long_ago || computes(p, m));
     w_ask(m, request);
     if (sure) {
         st_relaxed(&p->asked_at, l->now);
-        w_interrupt(ld_relaxed(&m->tid), p);
+        w_interrupt(ld_relaxed(&m->tid), p, false);
     }
-    l->again = at_most(l->again, sure ? retry : 2 * MIN_DELAY);
+    l->again = at_most(l->again, sure ? retry : urgent ? MIN_DELAY : 2 * MIN_DELAY);
 }
 
 /* Lets others run there, if they have a better right. */
@@ -278,7 +297,11 @@ static void look_at_slice(struct look *l, struct w_p *p)
     if (m == NULL || ld_relaxed(&p->blocked_by) != NULL)
         return;
     int64_t again, owed = ld_relaxed(&p->owed_until) - l->now;
-    bool urgent = urgent_there(l, p, m);
+    bool urgent = urgent_there(p, m);
+    if (!urgent)
+        p->urged_at = 0;
+    if (owed > 0 && in_line(W_LINE_HIGH) > 0)
+        l->again = at_most(l->again, owed);
     enum w_request request = due(p, l->now - p->switched_at, l->now - p->seen_at, &again);
     if (urgent && request == W_GO_ON)
         request = W_LET_RUN;
@@ -288,14 +311,31 @@ static void look_at_slice(struct look *l, struct w_p *p)
         ask(l, p, m, request, urgent);
 }
 
-static void look_at_slices(struct look *l, uint32_t n)
+/* It was asked for somebody urgent, and does not hear: it is in a call, or the host has taken away the CPU that it is on. */
+static bool is_deaf(const struct w_p *p, int64_t now)
 {
-    uint32_t asked = 0, urgent = in_line(W_LINE_HIGH);
+    int64_t at = ld_relaxed(&p->asked_at);
+    if (at == 0)
+        at = p->urged_at;
+    return at != 0 && now - at >= URGENT_RETRY - MIN_DELAY / 2;
+}
+
+/* Those of high priority for whom nobody was asked, or one who does not hear. */
+static void look_at_urgent(int64_t now, uint32_t n)
+{
+    uint32_t urgent = in_line(W_LINE_HIGH), asked = 0;
     for (uint32_t i = 0; i < n && urgent > 0; i++) {
         struct w_m *m = ld_acquire(&w_sched.ps[i]->m); /* [PM-1] */
-        asked += m != NULL && ld_relaxed(&m->preempt) != W_GO_ON;
+        bool may_hear = m != NULL && ld_relaxed(&w_sched.ps[i]->level) != W_HIGH && !is_deaf(w_sched.ps[i], now);
+        asked += may_hear && ld_relaxed(&m->preempt) != W_GO_ON;
     }
-    l->urgent = urgent > asked ? urgent - asked : 0;
+    while (asked < urgent && w_make_way())
+        asked++;
+}
+
+static void look_at_slices(struct look *l, uint32_t n)
+{
+    look_at_urgent(l->now, n);
     for (uint32_t i = 0; i < n; i++)
         look_at_slice(l, w_sched.ps[i]);
 }
@@ -305,6 +345,8 @@ static void look_at_p(struct look *l, struct w_p *p)
     struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_acquire(&p->m); /* [PM-1] */
     if (blocked != NULL) {
         look_at_blocked(l, p, blocked);
+        p->read_m = NULL;
+        forget_thread(p);
         return;
     }
     p->blocked_seen = NULL;
@@ -315,10 +357,14 @@ static void look_at_p(struct look *l, struct w_p *p)
     }
     uint64_t switches = ld_relaxed(&p->count.switches);
     bool switched = switches != p->seen_switches;
-    l->moving |= m != NULL && switches - p->seen_switches >= MOVING;
+    int64_t moved = (int64_t)(switches - p->seen_switches);
+    bool moves = moved >= SOME && moved * WEFT_MSEC >= MOVING * l->since;
+    l->moving |= m != NULL && moves;
+    l->dwelling |= m != NULL && !moves;
     p->seen_switches = switches;
     if (switched) {
         p->switched_at = l->now;
+        p->urged_at = 0;
         st_relaxed(&p->asked_at, 0);
     }
     look_at_work(p, m, switched);
@@ -369,18 +415,18 @@ static void run_timers(int64_t now)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
-/* No P sees to the timer that is due next. If it is somebody's of high priority we wake up before it, by as much as we have lately
- * overslept, and look at the clock until it is due: 30 us each time, where the wake-up of a thread would make it late by as much. */
-static void await_timer(struct look *l, int64_t next)
+/* No P sees to the timer that is due next, or not soon enough. If it is somebody's of high priority we wake up before it, by as much as
+ * we have lately overslept, and look at the clock until it is due: 30 us each time, where the wake-up of a thread would make it late by
+ * as much. */
+static void await_timer(struct look *l, int64_t next, bool urgent)
 {
-    int64_t left = next - l->now;
-    bool urgent = left > 0 && w_timer_is_urgent(next);
-    int64_t lead = urgent ? at_most(w_sched.oversleeps + MARGIN, MAX_LEAD) : 0;
+    int64_t left = next - l->now, lead = urgent ? at_most(w_sched.oversleeps + MARGIN, MAX_LEAD) : 0;
     if (urgent && left <= lead)
         while (l->now < next)
             l->now = w_now();
     if (l->now < next)
         l->again = at_most(l->again, at_least(next - l->now - lead, 0));
+    l->eve = urgent && l->now < next && left <= EVE;
 }
 
 /* true: there are timers. An M that is woken here finds what is due, or becomes the keeper. */
@@ -388,9 +434,10 @@ static bool look_at_timers(struct look *l)
 {
     int64_t next = w_next_event(), keeper = ld_relaxed(&w_sched.keeper_until);
     if (ld_relaxed(&w_sched.idle_p_count) == 0) {
-        if (!l->moving && next != WEFT_NEVER)
-            await_timer(l, next); /* nobody else will */
-        if (next <= l->now - (l->moving ? NEGLECTED : 0))
+        bool urgent = next != WEFT_NEVER && w_timer_is_urgent(next), ours = urgent || !l->moving;
+        if (ours && next != WEFT_NEVER)
+            await_timer(l, next, urgent);
+        if (next <= l->now - (ours ? 0 : NEGLECTED))
             run_timers(l->now);
     } else if (next <= l->now || next < keeper) {
         bool busy = next > l->now && ld_relaxed(&w_sched.idle_p_count) < ld_relaxed(&w_sched.procs);
@@ -457,8 +504,9 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
     bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
+    int64_t unseen = l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY;
     if (l->busy && !idle)
-        return at_most(l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY, w_sched.quantum);
+        return at_most(l->dwelling ? unseen : W_ATTENTIVE, w_sched.quantum);
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
@@ -475,7 +523,8 @@ static int64_t doze(int64_t delay)
 }
 
 /* The kernel lets a thread that wakes up go before one that computes only if it has slept for longer than it ran before; otherwise it
- * waits for the next tick, up to 4 ms. So we rest for twice as long as this look took, if that is in proportion. */
+ * waits for the next tick, up to 4 ms. So we rest for twice as long as this look took, if that is in proportion; and before a timer
+ * that counts (look.eve) we look at nothing for nothing. */
 static int64_t rest(int64_t began)
 {
     return at_most(2 * (w_now() - began), MAX_REST);
@@ -485,9 +534,12 @@ static int64_t rest(int64_t began)
 static void sleep_for(uint32_t word, int64_t ns)
 {
     int64_t before = w_now();
-    if (w_futex_wait(&w_sched.monitor_word, word, ns) != -ETIMEDOUT)
+    w_sched.looked_for = before - w_sched.looked_at;
+    long r = w_futex_wait(&w_sched.monitor_word, word, ns);
+    w_sched.slept = w_now() - before;
+    if (r != -ETIMEDOUT)
         return;
-    int64_t late = at_most(w_now() - before - ns, MAX_LEAD);
+    int64_t late = at_most(w_sched.slept - ns, MAX_LEAD);
     w_sched.oversleeps += (late - w_sched.oversleeps) / 8;
 }
 
@@ -501,10 +553,12 @@ static void monitor(void)
 {
     int64_t delay = MIN_DELAY, trimmed_at = w_now();
     bool memory_left = true;
+    w_sched.looked_at = trimmed_at;
     while (!ld_relaxed(&w_sched.stopping)) {
         uint32_t word = ld_relaxed(&w_sched.monitor_word);
         int64_t began = w_now();
-        struct look l = {.now = began, .again = WEFT_NEVER};
+        struct look l = {.now = began, .since = began - w_sched.looked_at, .again = WEFT_NEVER};
+        w_sched.looked_at = began;
         st_relaxed(&w_sched.coarse_now, began);
         w_sigquit_serve();
         look_around(&l);
@@ -517,9 +571,10 @@ static void monitor(void)
         memory_left |= !idle;
         int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, &l);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
-        if (!idle && delay > BUSY)
+        if (!idle && !l.busy && delay > BUSY)
             delay = doze(delay);
-        int64_t ns = until_line(idle ? delay : at_least(rest(began), at_most(delay, l.again)), w_schedtrace(l.now));
+        int64_t until = l.eve && !l.watch ? l.again : at_most(delay, l.again);
+        int64_t ns = until_line(idle ? delay : at_least(rest(began), until), w_schedtrace(l.now));
         if (!ld_relaxed(&w_sched.stopping))
             sleep_for(word, ns);
         st_relaxed(&w_sched.monitor_asleep, false);

@@ -208,7 +208,9 @@ struct w_m {
     uint32_t id;             /* constant */
     _Atomic pid_t tid;       /* 0 until the thread has begun, then constant */
     pthread_t thread;        /* constant */
-    void *alt_stack;         /* W_ALT_STACK bytes, for signals; constant */
+    const _Atomic uint32_t
+        *cpu;        /* the CPU that the thread is on, or was when it was last outside the kernel; or NULL. Constant */
+    void *alt_stack; /* W_ALT_STACK bytes, for signals; constant */
     uintptr_t own_at, own_end; /* the thread's own stack and thread-local storage, 0: not known; constant */
     struct w_m_counters count;
     const struct w_topology *bound_in; /* whose mask of the node `bound` it has; owner M */
@@ -274,17 +276,17 @@ struct w_p {
     struct w_g *seen_slot;
     int64_t seen_at;     /* when seen_tick was first seen */
     int64_t switched_at; /* likewise seen_switches */
-    struct w_m *alone_m; /* it was seen outside the runtime since then, first at alone_at; NULL: it was not */
-    int64_t alone_at;
-    int64_t alone_cpu;      /* the processor time of its thread then */
-    long alone_naps;        /* how often that had slept, at a later look; -1: not known */
-    int64_t alone_naps_cpu; /* its processor time then */
+    int64_t urged_at;    /* when the monitor first asked it for somebody of high priority since then, or 0 */
     int64_t aged_at;
     uint8_t ages;       /* how often a quantum has passed */
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
     struct w_m *still_m; /* it has not switched since the last look, while others waited */
-    int64_t still_cpu;   /* the processor time of its thread at the last look */
+    struct w_m *read_m;  /* whose clock was read, outside the runtime: the processor time of its thread */
+    int64_t read_cpu;
+    int64_t gained;   /* since the look before; -1: it was another one then, or it has switched */
+    long naps;        /* how often its thread had slept, at an earlier look; -1: likewise, or not known */
+    int64_t naps_cpu; /* its processor time then */
 
     _Atomic(const struct w_bias *)
         inside[W_INSIDE];      /* locks that its holder has gone into as the owner (bias.h); atomic:
@@ -382,6 +384,9 @@ struct w_sched {
     _Alignas(W_CACHE_LINE) _Atomic uint32_t monitor_word; /* futex: bumped to wake the monitor */
     int64_t stuck_since;         /* no thread could be made and nothing runs; 0: it is not so; monitor */
     long slack;                  /* timer slack that the program's threads have; written before there are others */
+    pthread_t monitor;           /* constant while a run is up */
+    int64_t looked_at;           /* when its look began; monitor */
+    int64_t looked_for, slept;   /* how long the look before took, and the sleep after it; monitor */
     int64_t oversleeps;          /* by how much it wakes up late, in the mean; monitor */
     int64_t found_at;            /* when a thread was last found blocked without a word; monitor */
     _Atomic bool drowsy;         /* it sleeps long, though a P is taken: nobody waited at its last look */

@@ -159,13 +159,20 @@ void w_globq_adopt(struct w_p *p);
 int w_preempt_init(void);
 void w_preempt_done(void);
 void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or the one that it is in, sees to it */
-/* By signal, if that thread runs: as if it made such a call. p: only if that has not switched since the monitor looked. */
-void w_interrupt(pid_t tid, struct w_p *p);
+/* By signal, if that thread runs, which may be sure already: as if it made such a call. p: only if that has not switched since the
+ * monitor looked. */
+void w_interrupt(pid_t tid, struct w_p *p, bool sure);
 bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */
 
-void w_make_way(void);                         /* somebody of high priority is ready: for it, if no P is free */
+void w_urgent_ready(void);                 /* somebody of high priority is: somebody makes way, if no P is free */
+bool w_make_way(void);                     /* somebody is asked; false: there is nobody to ask */
+static inline bool w_uses_priorities(void) /* does the program, in this run? */
+{
+    return unlikely(__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) !=
+                    0); /* relaxed: a mutex whose owner is not known lends nothing */
+}
 void w_set_class(struct w_g *g, int priority); /* of one that was never started */
 void w_set_service(struct w_g *g);             /* likewise */
 static inline int8_t w_level_of(int priority)
@@ -184,6 +191,10 @@ bool w_p_take(struct w_p *p, struct w_m *m);   /* m blocks without a word */
 void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebody else */
 
 /* ---- sysmon.c, run.c -------------------------------------------------------------------------------------------- */
+
+/* For the monitor: did its thread compute while we slept? As far as its clock tells: hardly or not known, mostly, until we came. */
+enum w_computed { W_HARDLY, W_MOSTLY, W_TO_THE_LAST };
+enum w_computed w_computed(const struct w_p *p);
 
 enum { W_ATTENTIVE = 1000000 };
 enum { W_HURRY = 100000 };      /* ns: the monitor's time slice, the least that the kernel takes */

@@ -21,14 +21,25 @@ static void hogs_start(int n)
 
 /* ---- calls that wait ---------------------------------------------------------------------------------------------- */
 
-enum { WAITS = 400, ONE_IN = 200 };
+enum { WAITS = 400 };
 
 static _Atomic int waits, cut;
+
+/* The goroutines that wait compute before, for up to so long; somebody may wake up beside them. */
+struct scene {
+    int64_t burst;
+    weft_fn *beside;
+    int one_in; /* of the waits may be cut short */
+};
+static const struct scene *scene;
 
 /* Each wait begins with a P, from which the thread may be interrupted. */
 static void wait_plainly(void *arg)
 {
     for (int i = (int)(intptr_t)arg; !over; i++, waits++) {
+        for (int64_t end = weft_now() + scene->burst * (i % 3) / 2; weft_now() < end;)
+            for (volatile int k = 0; k < 1000; k++)
+                ;
         struct timespec ts = {.tv_nsec = 300000 + i % 5 * 400000};
         int r;
         if (i % 4 == 0)
@@ -45,11 +56,21 @@ static void wait_plainly(void *arg)
     }
 }
 
-static void waits_main(void *arg)
+/* Somebody has to make way for it each time. */
+static void sleep_urgently(void *arg)
 {
     (void)arg;
+    while (!over)
+        CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
+}
+
+static void waits_main(void *arg)
+{
+    scene = arg;
     over = false;
     waits = 0;
+    if (scene->beside != NULL)
+        CHECK_EQ(weft_go_with(&(weft_attr){.priority = WEFT_HIGH}, scene->beside, NULL), 0);
     hogs_start(2 * weft_procs(0));
     for (intptr_t i = 0; i < 8; i++)
         CHECK_EQ(weft_go(wait_plainly, (void *)i), 0);
@@ -62,14 +83,29 @@ static void waits_main(void *arg)
 
 /* A thread may go to sleep, or lose its core inside such a call, between the last look at it and the signal: one wait in many thousand
  * is cut short. Without what is known of its past it would be one in thirty, without the look at its state every second one. */
-CASE(calls_that_wait_are_not_interrupted)
+static void waits_are_whole(int64_t quantum, struct scene s)
 {
     if (never_stopped())
         return;
     cut = 0;
-    EACH_PROCS(p)
-    CHECK_EQ(weft_run_with(&(weft_config){.procs = p, .quantum = 200 * WEFT_USEC}, waits_main, NULL), 0);
-    CHECK(cut <= 3 * WAITS / ONE_IN);
+    EACH_PROCS(p) CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = p, .quantum = quantum}, waits_main, &s), 0);
+    CHECK(cut <= 3 * WAITS / s.one_in);
+}
+
+CASE(calls_that_wait_are_not_interrupted)
+{
+    waits_are_whole(200 * WEFT_USEC, (struct scene){0, NULL, 200});
+}
+
+CASE(nor_are_they_for_an_urgent_one_that_sleeps)
+{
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 100});
+}
+
+/* It computes until a moment before, and the signal takes some time to come. */
+CASE(nor_many_after_a_computation)
+{
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 12});
 }
 
 /* ---- who is interrupted ------------------------------------------------------------------------------------------- */
@@ -114,7 +150,7 @@ static uint64_t signals_to(void *(*fn)(void *), char state)
         ;
     uint64_t before = ld_relaxed(&w_sched.signals);
     for (int i = 0; i < 20; i++)
-        w_interrupt(other.tid, NULL);
+        w_interrupt(other.tid, NULL, false);
     uint64_t sent = ld_relaxed(&w_sched.signals) - before;
     other.over = true;
     CHECK_EQ(write(other.ends[1], "x", 1), 1);
@@ -145,7 +181,7 @@ CASE(a_thread_that_sleeps_is_sent_nothing)
 static uint64_t signals_for(struct w_p *p)
 {
     uint64_t before = ld_relaxed(&w_sched.signals);
-    w_interrupt(gettid(), p);
+    w_interrupt(gettid(), p, false);
     return ld_relaxed(&w_sched.signals) - before;
 }
 

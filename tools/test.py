@@ -48,7 +48,7 @@ VARIANTS = (
     Variant("gcc-O2", ["gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"], ALL, 180),
     # What computes is stopped all the time. In brief not what has a quantum of its own, waits for most of its time or takes long.
     Variant("quantum", ["gcc"], [], ALL_BUT_MODEL, 180, {"WEFT_QUANTUM": "200us"}, (), "gcc-O2", "",
-            but("test_end", "test_fair", "test_priority", "test_stack", "test_block", "test_file", "test_trace", "test_profile",
+            but("test_end", "test_fair", "test_priority", "test_urgent", "test_stack", "test_block", "test_file", "test_trace", "test_profile",
                 "test_flight", "test_topology", "test_posix_calls", "fault_.*", "stress_(io.*|foreign)")),
     # gcc's TSan dies above 8,128 live fibers.
     Variant("tsan", ["clang", "gcc"], ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_SANITIZE=thread"],
@@ -61,7 +61,7 @@ VARIANTS = (
     Variant("aarch64", ["aarch64-linux-gnu-gcc"],
             ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/tools/aarch64.cmake"],
             ("stress", "test"), 400, {"WEFT_TEST_EMULATED": "1"}, ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"), None,
-            but("test_fair", "test_priority"), OF_CODE + "|stress|trace|_io_|leaks", True),
+            but("test_fair", "test_priority", "test_urgent"), OF_CODE + "|stress|trace|_io_|leaks", True),
     # What depends on the code that a compiler makes: switches, stacks, errno and what is stopped by a signal. TSan's is clang's as well,
     # and builds all the others; ASan's has the checks too.
     Variant("gcc-O0", ["gcc"], ["-DCMAKE_BUILD_TYPE=Debug", "-DWEFT_CHECKS=ON"], ALL_BUT_MODEL, 180, {}, (), None, "",
