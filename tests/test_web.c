@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The live picture's server, from the side of its clients and of the program that it runs in. The page itself is tests/web. */
 #include "check.h"
+#include "peek.h"
 #include "whitebox.h"
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -326,12 +327,14 @@ CASE(a_run_may_end_while_a_trace_is_made)
 /* Who serves, and how many of them are not urgent. */
 static void count_servers(struct w_g *g, void *arg)
 {
+    struct w_g copy; /* it may be running, or about to end */
     int *counts = arg;
-    bool alive = ld_relaxed(&g->state) != W_IDLE && ld_relaxed(&g->state) != W_DEAD;
-    if (!alive || !(g->flags & W_G_SERVICE))
+    w_peek_words(&copy, g, sizeof copy);
+    bool alive = ld_relaxed(&copy.state) != W_IDLE && ld_relaxed(&copy.state) != W_DEAD;
+    if (!alive || !(copy.flags & W_G_SERVICE))
         return;
     counts[0]++;
-    counts[1] += ld_relaxed(&g->level) != W_HIGH;
+    counts[1] += ld_relaxed(&copy.level) != W_HIGH;
 }
 
 static void serve_low(void *arg)

@@ -592,6 +592,7 @@ def main():
         return 0
     signal.signal(signal.SIGINT, end_all)
     signal.signal(signal.SIGTERM, end_all)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # for the tests: a shell has what it starts in the background ignore it
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     began = time.monotonic()
     tally = Tally()
