@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 enum { HOGS = 4, BURN_AT_ONCE = 1000 /* some 2 us between two looks at the flag */ };
+enum { BURN_BETWEEN_LOOKS = 100 /* at the clock */ };
 enum {
     SAMPLES = 500,
     QUICK_SAMPLES = 100,

@@ -9,7 +9,7 @@
 static struct {
     weft_wg hogs, measured;
     int64_t times[SAMPLES];
-    size_t n;
+    _Atomic size_t n;
 } fair;
 
 static void hog(void *arg)
@@ -141,4 +141,51 @@ void quantum_cost(const struct workload *w)
     }
     report_part(w, "percent", 100 * (with.wall / without.wall - 1), "%");
     report_part(w, "cpu_percent", 100 * (with.cpu / without.cpu - 1), "%");
+}
+
+/* ---- preempt_cost: from the last instruction of one goroutine to the first of the next, both stopped by signal --------- */
+
+static struct {
+    _Atomic int64_t at; /* when somebody last looked at the clock */
+    _Atomic(const void *) by;
+} last_look;
+
+static void note(int64_t ns)
+{
+    size_t i = fair.n++; /* in one step: it may be stopped anywhere */
+    if (i < SAMPLES)
+        fair.times[i] = ns;
+}
+
+static void look_often(void *done)
+{
+    const void *self = &done;
+    while (hogs_go_on() && fair.n < SAMPLES) {
+        burn(BURN_BETWEEN_LOOKS);
+        int64_t now = now_ns();
+        if (last_look.by != NULL && last_look.by != self && last_look.at < now) /* else it was stopped right here */
+            note(now - last_look.at);
+        last_look.by = self;
+        last_look.at = now;
+    }
+    weft_wg_done(done);
+}
+
+static void look_in_turn(void *arg)
+{
+    (void)arg;
+    weft_wg done = {0};
+    limit_hogs();
+    weft_wg_add(&done, 2);
+    go(look_often, &done);
+    go(look_often, &done);
+    wait_for(&done);
+}
+
+/* Outside of a run: it has a quantum of its own. */
+void preempt_cost(const struct workload *w)
+{
+    weft_config config = {.procs = 1, .quantum = WEFT_MSEC};
+    must("weft_run", weft_run_with(&config, look_in_turn, NULL));
+    report_spread_us(w, fair.times, fair.n < SAMPLES ? fair.n : SAMPLES);
 }

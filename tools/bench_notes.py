@@ -9,7 +9,8 @@ SECTIONS = [
     ("Locks", ["mutex_uncontended", "mutex_contended"]),
     ("Trees", ["skynet_2p", "fib_2p", "matmul"]),
     ("Many at once", ["parked_10k", "parked_1m", "sleepers_1m"]),
-    ("Time and fairness", ["timers_100k", "preempt", "preempt_high", "ready_high", "mixed"]),
+    ("Time and fairness", ["timers_100k", "preempt", "preempt_high", "ready_high", "preempt_cost",
+                           "mixed"]),
     ("The kernel", ["blocking", "echo_2p", "http_raw", "files_hot", "files_direct"]),
     ("The Benchmarks Game, and the article on tokio's scheduler",
      ["chameneos", "chained_spawn", "ping_pong", "spawn_many", "yield_many"]),
@@ -67,8 +68,13 @@ does not multiply matrices, and nobody starts a thread for each filter of a siev
   are stopped after 10 s, which is the figure of whoever cannot take a P from them.
 - `ready_high`: a goroutine of high priority beside such loops receives from a thread that is not the scheduler's, which
   sends the time 500 times, 1 ms after the last was taken. `.p50`, `.p99`, `.max`: how long after that time it runs.
+  Bare, for these two: two threads compute, and 1 ms later a timer of the kernel's, or a third thread that sleeps
+  meanwhile, sends one of them a signal; how late its handler runs.
 - `quantum_cost`: what a quantum of 1 ms costs 4 goroutines that compute for 30 ms each on two Ps, against no preemption
   at all; the best of 20 runs of either, in turn. `.percent`: in time. `.cpu_percent`: in processor time.
+- `preempt_cost`: two goroutines on one P compute and look at the clock, with a quantum of 1 ms. `.p50`, `.p99`, `.max`:
+  from the last look of one to the first of the other, both of which were stopped by a signal. Bare: what a thread that
+  does the same loses by a signal from another one, once a millisecond, whose handler does nothing.
 - `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, which holds up the thread, while two
   others count and yield every 30 us or so. Every scheduler is told of each sleep: Weft by `weft_block_enter` and
   `weft_block_leave` around it, Go by `syscall.Nanosleep`, which announces itself, tokio by `spawn_blocking`. `.total`:

@@ -5,6 +5,11 @@
 
 #include "../harness.h"
 
+/* fair.c */
+void preempt(const struct workload *w);
+void ready(const struct workload *w);
+void preempt_cost(const struct workload *w);
+
 /* files.c */
 void files(const struct workload *w);
 

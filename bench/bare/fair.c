@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How soon the kernel lets a thread that computes hear of something, and what that costs it: a signal is all that there is. Two
+ * threads compute, each kept on a CPU of its own, as two Ps would; what a goroutine of high priority would do is done by the handler.
+ */
+#include "../burn.h"
+#include "bare.h"
+
+#include <sched.h>
+#include <signal.h>
+
+enum { COMPUTING = 2, TOLD = SIGURG };
+
+static struct {
+    size_t wanted;
+    pthread_t threads[COMPUTING];
+    _Atomic int64_t since; /* what the handler waits for was at that time; 0: it has heard of it */
+    int64_t times[SAMPLES];
+    _Atomic size_t n;
+    timer_t timer;
+} fair;
+
+static void note(int64_t ns)
+{
+    if (fair.n < fair.wanted)
+        fair.times[fair.n++] = ns;
+}
+
+static bool enough(void)
+{
+    return fair.n >= fair.wanted || !hogs_go_on();
+}
+
+static void keep_on_cpu(int nth)
+{
+    cpu_set_t usable, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+        die("sched_getaffinity", errno);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &usable) && nth-- <= 0) {
+            CPU_SET(cpu, &one);
+            break;
+        }
+    sched_setaffinity(0, sizeof one, &one); /* where there is only one CPU they share it */
+}
+
+static void *compute(void *nth)
+{
+    keep_on_cpu((int)(intptr_t)nth);
+    be_a_hog();
+    return NULL;
+}
+
+static void handle(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    if (sigaction(TOLD, &action, NULL) != 0)
+        die("sigaction", errno);
+    fair.wanted = wanted_samples();
+}
+
+/* The first of them may begin with something else. */
+static void start_computing(void (*handler)(int), void *(*first)(void *))
+{
+    handle(handler);
+    limit_hogs();
+    for (intptr_t i = 0; i < COMPUTING; i++)
+        must("pthread_create", -pthread_create(&fair.threads[i], NULL, i == 0 ? first : compute, (void *)i));
+}
+
+static void end_computing(const struct workload *w)
+{
+    stop_hogs();
+    for (int i = 0; i < COMPUTING; i++)
+        must("pthread_join", -pthread_join(fair.threads[i], NULL));
+    report_spread_us(w, fair.times, fair.n);
+}
+
+static void rest_a_period(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = PERIOD_NS}, NULL);
+}
+
+/* ---- preempt_high: a timer of the kernel's interrupts the first of them ------------------------------------------- */
+
+static void set_timer(void)
+{
+    int64_t due = now_ns() + PERIOD_NS;
+    fair.since = due;
+    struct itimerspec at = {.it_value = {.tv_sec = due / 1000000000, .tv_nsec = due % 1000000000}};
+    timer_settime(fair.timer, TIMER_ABSTIME, &at, NULL);
+}
+
+static void timer_rang(int signal)
+{
+    (void)signal;
+    note(now_ns() - fair.since);
+    if (!enough())
+        set_timer();
+}
+
+/* It makes the timer, which names its thread. */
+static void *compute_by_timer(void *nth)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = TOLD};
+    event._sigev_un._tid = gettid();
+    if (timer_create(CLOCK_MONOTONIC, &event, &fair.timer) != 0)
+        die("timer_create", errno);
+    set_timer();
+    return compute(nth);
+}
+
+void preempt(const struct workload *w)
+{
+    start_computing(timer_rang, compute_by_timer);
+    while (!enough())
+        nanosleep(&(struct timespec){.tv_nsec = 50 * PERIOD_NS}, NULL);
+    end_computing(w);
+}
+
+/* ---- ready_high: a third thread, which woke up on the CPU of one of them, interrupts that one ------------------- */
+
+static void was_told(int signal)
+{
+    (void)signal;
+    int64_t since = fair.since;
+    if (since != 0)
+        note(now_ns() - since);
+    fair.since = 0;
+}
+
+void ready(const struct workload *w)
+{
+    start_computing(was_told, compute);
+    while (!enough()) {
+        rest_a_period();
+        if (fair.since != 0)
+            continue; /* it has not heard yet */
+        fair.since = now_ns();
+        pthread_kill(fair.threads[sched_getcpu() % COMPUTING], TOLD);
+    }
+    end_computing(w);
+}
+
+/* ---- preempt_cost: what one that looks at the clock all the time loses by a signal that does nothing ------------ */
+
+static _Atomic bool interrupted;
+
+static void does_nothing(int signal)
+{
+    (void)signal;
+    interrupted = true;
+}
+
+static void *watch_clock(void *arg)
+{
+    for (int64_t now, before = now_ns(); !enough(); before = now) {
+        burn(BURN_BETWEEN_LOOKS);
+        now = now_ns();
+        if (interrupted)
+            note(now - before);
+        interrupted = false;
+    }
+    return arg;
+}
+
+void preempt_cost(const struct workload *w)
+{
+    pthread_t watcher;
+    handle(does_nothing);
+    limit_hogs();
+    must("pthread_create", -pthread_create(&watcher, NULL, watch_clock, NULL));
+    while (!enough()) {
+        rest_a_period();
+        pthread_kill(watcher, TOLD);
+    }
+    must("pthread_join", -pthread_join(watcher, NULL));
+    report_spread_us(w, fair.times, fair.n);
+}
