@@ -100,7 +100,7 @@ bool w_make_way(void)
         p != NULL ? ld_acquire(&p->m) : NULL; /* [PM-1] it may have gone into a region, and given its P away */
     if (m != NULL) {
         tid = ask_locked(p, m, self, now);
-        sure = monitor && was_displaced(p, m);
+        sure = monitor ? was_displaced(p, m) : is_displaced(m) && w_computed_since_look(p, m);
     }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     w_interrupt(tid, monitor ? p : NULL, sure);

@@ -154,6 +154,17 @@ enum w_computed w_computed(const struct w_p *p)
     return looked <= slept / 2 && lost <= wake + slept / 8 ? W_MOSTLY : W_HARDLY;
 }
 
+/* Of three words that may not belong together: then too much seems to be gained, or too little. What the look itself took from it, and
+ * whoever asks, is lost. */
+bool w_computed_since_look(const struct w_p *p, const struct w_m *m)
+{
+    if (ld_relaxed(&p->read_m) != m)
+        return false;
+    int64_t at = ld_relaxed(&p->read_at), before = ld_relaxed(&p->read_cpu);
+    int64_t gained = w_thread_cpu(ld_relaxed(&m->tid)) - before, passed = w_now() - at;
+    return passed >= MIN_DELAY && gained <= passed && passed - gained <= at_most(WAKE, passed / 4);
+}
+
 /* Does the thread do nothing but compute, since p last switched? Then it will most likely go on, and a signal meets it in no call that
  * would return early. Its clock tells, if it has had a core. On a crowded machine how often it has slept does, if that stays the same
  * while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
@@ -182,6 +193,13 @@ static void forget_thread(struct w_p *p)
     p->gained = p->naps = -1;
 }
 
+/* Likewise, and its clock was not read at this one. */
+static void forget_clock(struct w_p *p)
+{
+    st_relaxed(&p->read_m, NULL); /* relaxed: whoever else reads these takes them for hints */
+    forget_thread(p);
+}
+
 /* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
@@ -189,15 +207,16 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
     l->busy |= wanted || switched || inside;
     if (m == NULL || inside || (switched && !w_uses_priorities())) {
-        p->read_m = NULL;
-        forget_thread(p);
+        forget_clock(p);
         return;
     }
-    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), before = p->still_m == m ? p->read_cpu : -1;
-    bool same = p->read_m == m && !switched;
-    p->gained = cpu - p->read_cpu;
-    p->read_m = m;
-    p->read_cpu = cpu;
+    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), last = ld_relaxed(&p->read_cpu);
+    int64_t before = p->still_m == m ? last : -1;
+    bool same = ld_relaxed(&p->read_m) == m && !switched;
+    p->gained = cpu - last;
+    st_relaxed(&p->read_m, m);
+    st_relaxed(&p->read_cpu, cpu);
+    st_relaxed(&p->read_at, w_now());
     if (!same)
         forget_thread(p);
     if (switched)
@@ -345,8 +364,7 @@ static void look_at_p(struct look *l, struct w_p *p)
     struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_acquire(&p->m); /* [PM-1] */
     if (blocked != NULL) {
         look_at_blocked(l, p, blocked);
-        p->read_m = NULL;
-        forget_thread(p);
+        forget_clock(p);
         return;
     }
     p->blocked_seen = NULL;

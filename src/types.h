@@ -282,11 +282,13 @@ struct w_p {
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
     struct w_m *still_m; /* it has not switched since the last look, while others waited */
-    struct w_m *read_m;  /* whose clock was read, outside the runtime: the processor time of its thread */
-    int64_t read_cpu;
-    int64_t gained;   /* since the look before; -1: it was another one then, or it has switched */
-    long naps;        /* how often its thread had slept, at an earlier look; -1: likewise, or not known */
-    int64_t naps_cpu; /* its processor time then */
+    _Atomic(struct w_m *)
+        read_m;               /* whose clock was read, outside the runtime; atomic, as the next two: hints for others */
+    _Atomic int64_t read_cpu; /* the processor time of its thread */
+    _Atomic int64_t read_at;  /* when */
+    int64_t gained;           /* since the look before; -1: it was another one then, or it has switched */
+    long naps;                /* how often its thread had slept, at an earlier look; -1: likewise, or not known */
+    int64_t naps_cpu;         /* its processor time then */
 
     _Atomic(const struct w_bias *)
         inside[W_INSIDE];      /* locks that its holder has gone into as the owner (bias.h); atomic:

@@ -195,6 +195,8 @@ void w_p_retake(struct w_p *p, struct w_m *m); /* if it is still m's: to somebod
 /* For the monitor: did its thread compute while we slept? As far as its clock tells: hardly or not known, mostly, until we came. */
 enum w_computed { W_HARDLY, W_MOSTLY, W_TO_THE_LAST };
 enum w_computed w_computed(const struct w_p *p);
+bool w_computed_since_look(const struct w_p *p,
+                           const struct w_m *m); /* for others: has m's thread, since it last looked? */
 
 enum { W_ATTENTIVE = 1000000 };
 enum { W_HURRY = 100000 };      /* ns: the monitor's time slice, the least that the kernel takes */

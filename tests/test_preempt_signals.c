@@ -64,6 +64,29 @@ static void sleep_urgently(void *arg)
         CHECK_EQ(weft_sleep(WEFT_MSEC), 0);
 }
 
+static void *wake_it(void *ch)
+{
+    while (!over) {
+        usleep(1000);
+        CHECK_EQ(weft_send(ch, NULL), 0);
+    }
+    CHECK_EQ(weft_close(ch), 0);
+    return NULL;
+}
+
+/* Likewise, by a thread that is not the runtime's. */
+static void be_woken_urgently(void *arg)
+{
+    pthread_t waker;
+    weft_chan *ch = weft_chan_new(0, 0);
+    (void)arg;
+    CHECK_EQ(pthread_create(&waker, NULL, wake_it, ch), 0);
+    while (weft_recv(ch, NULL) == 0)
+        ;
+    weft_chan_free(ch);
+    CHECK_EQ(pthread_join(waker, NULL), 0);
+}
+
 static void waits_main(void *arg)
 {
     scene = arg;
@@ -100,6 +123,12 @@ CASE(calls_that_wait_are_not_interrupted)
 CASE(nor_are_they_for_an_urgent_one_that_sleeps)
 {
     waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 100});
+}
+
+/* That thread asks who ran where it woke up, and knows less than the monitor of what became of it. */
+CASE(nor_many_for_an_urgent_one_that_a_foreign_thread_wakes)
+{
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, be_woken_urgently, 40});
 }
 
 /* It computes until a moment before, and the signal takes some time to come. */
