@@ -31,10 +31,10 @@ enum {
 
 struct w_bias {
     struct w_spin spin;
-    _Atomic uint16_t owner; /* number of the P + 1; 0: none */
-    uint16_t last;          /* who took it last by `spin`, likewise; spin */
-    uint16_t streak;        /* how many times running; spin */
-    uint16_t needed;        /* for the bias to be given; spin */
+    _Atomic uint16_t owner;  /* number of the P + 1; 0: none */
+    uint16_t last;           /* who took it last by `spin`, likewise; spin */
+    _Atomic uint16_t streak; /* how many times running; spin. atomic: whoever waits looks whether it is taken again */
+    uint16_t needed;         /* for the bias to be given; spin */
 };
 
 /* For an object that p, if there is one, has just made: its own, unless others lately wanted one that was. */
@@ -86,7 +86,7 @@ static inline void w_bias_unlock(struct w_bias *l, struct w_p *p)
 {
     if (likely(p != NULL) && w_bias_leave(l, p))
         return;
-    if (l->streak >= l->needed && p != NULL)
+    if (ld_relaxed(&l->streak) >= l->needed && p != NULL)
         st_relaxed(&l->owner, (uint16_t)(p->id + 1)); /* BI2 */
     w_spin_unlock(&l->spin);
 }

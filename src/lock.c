@@ -34,7 +34,7 @@ void w_spin_slow(struct w_spin *l)
     do {
         while (ld_relaxed(&l->held) != 0)
             w_back_off(i++);
-    } while (xchg_acquire(&l->held, 1) != 0); /* [SP-1] */
+    } while (!w_spin_try(l));
 }
 
 #ifdef W_DEBUG

@@ -43,9 +43,14 @@ void w_spin_slow(struct w_spin *l);
 /* One step of waiting, the i-th from 0 on, for something that is a few instructions away. */
 void w_back_off(uint32_t i);
 
+static inline bool w_spin_try(struct w_spin *l)
+{
+    return xchg_acquire(&l->held, 1) == 0; /* [SP-1] what the former holder wrote */
+}
+
 static inline void w_spin_lock(struct w_spin *l)
 {
-    if (__builtin_expect(xchg_acquire(&l->held, 1) != 0, 0)) /* [SP-1] what the former holder wrote */
+    if (__builtin_expect(!w_spin_try(l), 0))
         w_spin_slow(l);
 }
 
