@@ -163,7 +163,7 @@ static const Workload workloads[] = {
     {"sieve_2p", 2, sieve, 0},
     {"pipeline_warm", 2, pipeline, 0},
     {"parked_10k", 0, parked, 10000},
-    {"parked_1m", 0, parked, 1000000}, // tells why not
+    {"parked_1m", 0, parked, 1000000},
     {"sleepers_1m", 0, sleepers, 1000000},
     {"timers_100k", 0, timers, 100000},
     {"chameneos", 0, chameneos, 0},
@@ -235,9 +235,10 @@ static void run_on_threads(const Workload &w)
 
 static void run(const Workload &w)
 {
-    const int most_fibers = 100000; // some 10 KB each
-    if (w.size > most_fibers) {
-        std::fprintf(stderr, "bench: no more than %d fibers at once, of some 10 KB each\n", most_fibers);
+    const double fiber = 10000; // bytes, its stack and what malloc keeps beside it
+    const double memory = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+    if (w.size * fiber > memory / 2) {
+        std::fprintf(stderr, "bench: %d fibers of some 10 KB each are too many for this machine's memory\n", w.size);
         return;
     }
     threads_of_run = w.threads > 0 ? w.threads : int(std::thread::hardware_concurrency());
