@@ -21,15 +21,14 @@ static void hogs_start(int n)
 
 /* ---- calls that wait ---------------------------------------------------------------------------------------------- */
 
-enum { WAITS = 400 };
-
 static _Atomic int waits, cut;
 
 /* The goroutines that wait compute before, for up to so long; somebody may wake up beside them. */
 struct scene {
     int64_t burst;
     weft_fn *beside;
-    int one_in; /* of the waits may be cut short */
+    int waits;
+    int one_in; /* of them may be cut short */
 };
 static const struct scene *scene;
 
@@ -97,7 +96,7 @@ static void waits_main(void *arg)
     hogs_start(2 * weft_procs(0));
     for (intptr_t i = 0; i < 8; i++)
         CHECK_EQ(weft_go(wait_plainly, (void *)i), 0);
-    CHECK(reaches(&waits, WAITS, 60));
+    CHECK(reaches(&waits, scene->waits, 60));
     for (int64_t end = weft_now() + 60 * WEFT_SEC; stops() < 10 && weft_now() < end;)
         weft_yield();
     CHECK(stops() >= 10);
@@ -112,29 +111,29 @@ static void waits_are_whole(int64_t quantum, struct scene s)
         return;
     cut = 0;
     EACH_PROCS(p) CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = p, .quantum = quantum}, waits_main, &s), 0);
-    CHECK(cut <= 3 * WAITS / s.one_in);
+    CHECK(cut <= 3 * s.waits / s.one_in);
 }
 
 CASE(calls_that_wait_are_not_interrupted)
 {
-    waits_are_whole(200 * WEFT_USEC, (struct scene){0, NULL, 200});
+    waits_are_whole(200 * WEFT_USEC, (struct scene){0, NULL, 400, 200});
 }
 
 CASE(nor_are_they_for_an_urgent_one_that_sleeps)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 100});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 400, 100});
 }
 
 /* That thread asks who ran where it woke up, and knows less than the monitor of what became of it. */
 CASE(nor_many_for_an_urgent_one_that_a_foreign_thread_wakes)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, be_woken_urgently, 40});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, be_woken_urgently, 400, 40});
 }
 
 /* It computes until a moment before, and the signal takes some time to come. */
 CASE(nor_many_after_a_computation)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 12});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 800, 12});
 }
 
 /* ---- who is interrupted ------------------------------------------------------------------------------------------- */
