@@ -34,31 +34,37 @@ static bool is_displaced(const struct w_m *m)
     return m->cpu != NULL && ld_relaxed(m->cpu) == (uint32_t)sched_getcpu(); /* relaxed: a hint */
 }
 
-/* Has the monitor displaced its thread while it computed? Then it is in no call that a signal would cut short, nor will it be before the
- * monitor leaves. */
-static bool was_displaced(const struct w_p *p, const struct w_m *m)
+/* Has this thread, which will sleep in a moment, displaced m's while that computed? Then a signal is heard as soon as we sleep, and cuts no
+ * call short. A foreign thread knows less: what the monitor last read there. Who runs a goroutine may go on for long. */
+static bool has_displaced(const struct w_p *p, const struct w_m *m, const struct w_m *self)
 {
-    return w_computed(p) == W_TO_THE_LAST && ld_relaxed(&p->count.switches) == p->seen_switches &&
-           !ld_relaxed(&m->in_runtime) && is_displaced(m);
+    if (self != NULL || ld_relaxed(&m->in_runtime) || !is_displaced(m))
+        return false;
+    if (!is_monitor(self))
+        return w_computed_since_look(p, m);
+    return w_computed(p) == W_TO_THE_LAST && ld_relaxed(&p->count.switches) == p->seen_switches;
 }
 
-/* Of two that are no more urgent than each other, whose thread hears of it sooner? Ours does at once. The monitor will sleep in a moment,
- * other threads most likely, and so let go on the one that they displaced; to interrupt another CPU takes longer, and a host may have
- * taken that one away for milliseconds. If we stay, the monitor will ask another one. */
-static int handiness(const struct w_p *p, const struct w_m *m, const struct w_m *self)
+/* Of two that are no more urgent than each other, whose thread hears of it sooner? Ours does at once. To interrupt another CPU takes
+ * longer than to let go on the one that we displaced, and a host may have taken that other one away for milliseconds. If we do not sleep
+ * the monitor will ask another one. */
+enum handiness { FAR, LIKELY, DISPLACED, OURS };
+
+static enum handiness handiness(const struct w_p *p, const struct w_m *m, const struct w_m *self)
 {
     if (m == self)
-        return 3;
-    return is_monitor(self) ? (was_displaced(p, m) ? 2 : w_computed(p) != W_HARDLY) : is_displaced(m);
+        return OURS;
+    if (has_displaced(p, m, self))
+        return DISPLACED;
+    return is_monitor(self) && w_computed(p) != W_HARDLY ? LIKELY : FAR;
 }
 
-/* The P that runs the least urgent goroutine, the handiest among equals; NULL: all are urgent, or have been asked. Under the lock no
- * M that holds a P can end. */
-static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now)
+/* The P that runs the least urgent goroutine, the handiest among equals, and how handy; NULL: all are urgent, or have been asked. Under
+ * the lock no M that holds a P can end. */
+static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now, enum handiness *handy)
 {
     struct w_p *least = NULL;
     int8_t level = W_HIGH;
-    int handy = 0;
     uint32_t n = ld_acquire(&w_sched.p_count); /* [PC-1] */
     for (uint32_t i = 0; i < n; i++) {
         struct w_p *p = w_sched.ps[i];
@@ -66,11 +72,11 @@ static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now)
         int8_t runs = ld_relaxed(&p->level);
         if (runs > level || runs == W_HIGH || !can_be_asked(p, m, now))
             continue;
-        int handiness_there = handiness(p, m, self);
-        if (runs < level || handiness_there > handy) {
+        enum handiness there = handiness(p, m, self);
+        if (runs < level || there > *handy) {
             least = p;
             level = runs;
-            handy = handiness_there;
+            *handy = there;
         }
     }
     return least;
@@ -80,30 +86,28 @@ static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now)
 static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, int64_t now)
 {
     w_ask(m, W_LET_RUN);
-    if (m == self || ld_relaxed(&m->in_runtime) || (is_monitor(self) && w_computed(p) == W_HARDLY))
-        return 0;
-    st_relaxed(&p->asked_at, now);
-    return ld_relaxed(&m->tid);
+    bool hears = m == self || ld_relaxed(&m->in_runtime);
+    bool send = !hears && !(is_monitor(self) && w_computed(p) == W_HARDLY);
+    st_relaxed(&p->asked_at, send ? now : 0);
+    return send ? ld_relaxed(&m->tid) : 0;
 }
 
 bool w_make_way(void)
 {
     const struct w_m *self = w_m();
-    bool sure = false, monitor = is_monitor(self);
+    enum handiness handy = FAR;
     pid_t tid = 0;
     int64_t now = w_now();
     if (w_sched.quantum == WEFT_NEVER)
         return false;
     w_lock(&w_sched.lock, W_RANK_SCHED);
-    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now);
+    struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now, &handy);
     struct w_m *m =
         p != NULL ? ld_acquire(&p->m) : NULL; /* [PM-1] it may have gone into a region, and given its P away */
-    if (m != NULL) {
+    if (m != NULL)
         tid = ask_locked(p, m, self, now);
-        sure = monitor ? was_displaced(p, m) : is_displaced(m) && w_computed_since_look(p, m);
-    }
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    w_interrupt(tid, monitor ? p : NULL, sure);
+    w_interrupt(tid, is_monitor(self) ? p : NULL, handy == DISPLACED);
     return m != NULL;
 }
 

@@ -165,9 +165,9 @@ bool w_computed_since_look(const struct w_p *p, const struct w_m *m)
     return passed >= MIN_DELAY && gained <= passed && passed - gained <= at_most(WAKE, passed / 4);
 }
 
-/* Does the thread do nothing but compute, since p last switched? Then it will most likely go on, and a signal meets it in no call that
- * would return early. Its clock tells, if it has had a core. On a crowded machine how often it has slept does, if that stays the same
- * while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
+/* Has the thread done nothing but compute while we slept and p did not switch? Then it will most likely go on, and a signal meets it in no
+ * call that would return early. Its clock tells, if it has had a core. On a crowded machine how often it has slept does, if that stays the
+ * same while it computes: for long enough, for one that has only just woken up is about to sleep again as likely as not. */
 static bool computes(struct w_p *p, struct w_m *m)
 {
     if (p->gained < 0)
@@ -455,6 +455,8 @@ static bool look_at_timers(struct look *l)
         bool urgent = next != WEFT_NEVER && w_timer_is_urgent(next), ours = urgent || !l->moving;
         if (ours && next != WEFT_NEVER)
             await_timer(l, next, urgent);
+        else if (next != WEFT_NEVER) /* a P will see to it; if it does not, we do */
+            l->again = at_most(l->again, at_least(next + NEGLECTED - l->now, BUSY));
         if (next <= l->now - (ours ? 0 : NEGLECTED))
             run_timers(l->now);
     } else if (next <= l->now || next < keeper) {
