@@ -150,23 +150,25 @@ static struct {
     _Atomic(const void *) by;
 } last_look;
 
+static size_t looks_wanted;
+
 static void note(int64_t ns)
 {
     size_t i = fair.n++; /* in one step: it may be stopped anywhere */
-    if (i < SAMPLES)
+    if (i < looks_wanted)
         fair.times[i] = ns;
 }
 
 static void look_often(void *done)
 {
     const void *self = &done;
-    while (hogs_go_on() && fair.n < SAMPLES) {
+    while (hogs_go_on() && fair.n < looks_wanted) {
         burn(BURN_BETWEEN_LOOKS);
         int64_t now = now_ns();
         if (last_look.by != NULL && last_look.by != self && last_look.at < now) /* else it was stopped right here */
             note(now - last_look.at);
+        last_look.at = now; /* first: who is stopped in between loses a sample, and makes no wrong one */
         last_look.by = self;
-        last_look.at = now;
     }
     weft_wg_done(done);
 }
@@ -186,6 +188,7 @@ static void look_in_turn(void *arg)
 void preempt_cost(const struct workload *w)
 {
     weft_config config = {.procs = 1, .quantum = WEFT_MSEC};
+    looks_wanted = wanted_samples();
     must("weft_run", weft_run_with(&config, look_in_turn, NULL));
-    report_spread_us(w, fair.times, fair.n < SAMPLES ? fair.n : SAMPLES);
+    report_spread_us(w, fair.times, fair.n < looks_wanted ? fair.n : looks_wanted);
 }

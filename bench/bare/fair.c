@@ -14,7 +14,8 @@ enum { COMPUTING = 2, TOLD = SIGURG };
 static struct {
     size_t wanted;
     pthread_t threads[COMPUTING];
-    _Atomic int64_t since; /* what the handler waits for was at that time; 0: it has heard of it */
+    _Atomic int cpus[COMPUTING]; /* that they keep to */
+    _Atomic int64_t since;       /* what the handler waits for was at that time; 0: it has heard of it */
     int64_t times[SAMPLES];
     _Atomic size_t n;
     timer_t timer;
@@ -31,23 +32,29 @@ static bool enough(void)
     return fair.n >= fair.wanted || !hogs_go_on();
 }
 
-static void keep_on_cpu(int nth)
+/* Of those that it may use, the one with that number, or the last. */
+static int keep_on_cpu(int nth)
 {
+    int kept = 0;
     cpu_set_t usable, one;
     CPU_ZERO(&one);
     if (sched_getaffinity(0, sizeof usable, &usable) != 0)
         die("sched_getaffinity", errno);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &usable) && nth-- <= 0) {
-            CPU_SET(cpu, &one);
-            break;
+    for (int cpu = 0; cpu < CPU_SETSIZE && nth >= 0; cpu++)
+        if (CPU_ISSET(cpu, &usable)) {
+            kept = cpu;
+            nth--;
         }
-    sched_setaffinity(0, sizeof one, &one); /* where there is only one CPU they share it */
+    CPU_SET(kept, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        die("sched_setaffinity", errno);
+    return kept;
 }
 
 static void *compute(void *nth)
 {
-    keep_on_cpu((int)(intptr_t)nth);
+    int i = (int)(intptr_t)nth;
+    fair.cpus[i] = keep_on_cpu(i);
     be_a_hog();
     return NULL;
 }
@@ -119,7 +126,7 @@ void preempt(const struct workload *w)
     end_computing(w);
 }
 
-/* ---- ready_high: a third thread, which woke up on the CPU of one of them, interrupts that one ------------------- */
+/* ---- ready_high: a third thread interrupts the one on whose CPU it woke up, or the first ------------------------ */
 
 static void was_told(int signal)
 {
@@ -138,7 +145,7 @@ void ready(const struct workload *w)
         if (fair.since != 0)
             continue; /* it has not heard yet */
         fair.since = now_ns();
-        pthread_kill(fair.threads[sched_getcpu() % COMPUTING], TOLD);
+        pthread_kill(fair.threads[fair.cpus[1] == sched_getcpu()], TOLD);
     }
     end_computing(w);
 }
@@ -155,12 +162,14 @@ static void does_nothing(int signal)
 
 static void *watch_clock(void *arg)
 {
-    for (int64_t now, before = now_ns(); !enough(); before = now) {
+    int64_t before = now_ns(), last = 0; /* between the two looks before, if it was interrupted then or right after */
+    while (!enough()) {
         burn(BURN_BETWEEN_LOOKS);
-        now = now_ns();
-        if (interrupted)
-            note(now - before);
-        interrupted = false;
+        int64_t now = now_ns(), took = now - before;
+        if (last != 0)
+            note(took > last ? took : last);
+        last = atomic_exchange(&interrupted, false) ? took : 0;
+        before = now;
     }
     return arg;
 }
