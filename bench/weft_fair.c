@@ -164,9 +164,9 @@ static void look_often(void *done)
     const void *self = &done;
     while (hogs_go_on() && fair.n < looks_wanted) {
         burn(BURN_BETWEEN_LOOKS);
-        int64_t now = now_ns();
-        if (last_look.by != NULL && last_look.by != self && last_look.at < now) /* else it was stopped right here */
-            note(now - last_look.at);
+        int64_t now = now_ns(), at = last_look.at;
+        if (last_look.by != NULL && last_look.by != self && at < now) /* else it was stopped right here */
+            note(now - at);
         last_look.at = now; /* first: who is stopped in between loses a sample, and makes no wrong one */
         last_look.by = self;
     }

@@ -7,6 +7,7 @@
 enum {
     TURN = 256, /* takings: 4 to 10 us */
     APART = 64, /* pauses: 3 us */
+    POLITE = 5, /* looks that far apart, in one wait */
 };
 
 static bool is_inside(struct w_p *p, const struct w_bias *l)
@@ -37,12 +38,13 @@ static void withdraw(struct w_bias *l, struct w_p *me)
         w_back_off(i);
 }
 
-/* When a lock changes hands, cache lines do, and that takes longer than many a turn inside. So a P that takes it again and again has a turn of
- * so many takings, during which we do not try, and look rarely: each look takes the line away from it. If it does not take it again, or its
- * turn is over, we look all the time; if it is held and nothing happens, its holder has lost its core, and w_back_off naps. */
+/* When a lock changes hands, cache lines do, and that takes longer than many a time inside. So a P that takes it again and again has a turn
+ * of so many takings, during which we do not try, and look rarely: each look takes the line away from it. If it does not take it again, or
+ * its turn is over, or we have looked in vain for a while (others take it as well, or it stays inside for long), we look all the time; if
+ * nothing happens then, the holder has lost its core, and w_back_off naps. */
 static void wait_for(struct w_bias *l)
 {
-    uint32_t quiet = 0, pauses = 1;
+    uint32_t quiet = 0, pauses = 1, looks = 0;
     uint16_t streak = ld_relaxed(&l->streak); /* relaxed: a hint, as below */
     bool turn;
     do {
@@ -52,7 +54,7 @@ static void wait_for(struct w_bias *l)
         w_back_off(quiet);
         streak = ld_relaxed(&l->streak);
         quiet = streak == before ? quiet + 1 : 0;
-        turn = quiet == 0 && streak < TURN;
+        turn = quiet == 0 && streak < TURN && looks++ < POLITE;
         pauses = turn ? APART : 1;
     } while (turn || ld_relaxed(&l->spin.held) != 0 || !w_spin_try(&l->spin));
 }
