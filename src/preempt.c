@@ -116,13 +116,15 @@ bool w_send(pid_t tid, void *value)
     return send_to(tid, NULL, false, value);
 }
 
-void w_interrupt(pid_t tid, struct w_p *p, bool sure)
+bool w_interrupt(pid_t tid, struct w_p *p, bool sure)
 {
     if (!state.on)
-        return;
+        return true;
     w_code_refresh();
-    if (send_to(tid, p, sure, &state))
+    bool sent = send_to(tid, p, sure, &state);
+    if (sent)
         add_relaxed(&w_sched.signals, 1);
+    return sent;
 }
 
 /* ---- may it be stopped here? ------------------------------------------------------------------------------------- */

@@ -70,7 +70,8 @@ static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now, enum
         struct w_p *p = w_sched.ps[i];
         struct w_m *m = ld_acquire(&p->m); /* [PM-1] */
         int8_t runs = ld_relaxed(&p->level);
-        if (runs > level || runs == W_HIGH || !can_be_asked(p, m, now))
+        bool enough = runs == level && *handy >= DISPLACED && m != self;
+        if (runs > level || runs == W_HIGH || enough || !can_be_asked(p, m, now))
             continue;
         enum handiness there = handiness(p, m, self);
         if (runs < level || there > *handy) {
@@ -92,14 +93,12 @@ static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, in
     return send ? ld_relaxed(&m->tid) : 0;
 }
 
-bool w_make_way(void)
+/* The least urgent one; false: there is nobody. *hears: it will hear of it at once, as far as we know. */
+static bool ask_one(const struct w_m *self, bool *hears)
 {
-    const struct w_m *self = w_m();
     enum handiness handy = FAR;
     pid_t tid = 0;
     int64_t now = w_now();
-    if (w_sched.quantum == WEFT_NEVER)
-        return false;
     w_lock(&w_sched.lock, W_RANK_SCHED);
     struct w_p *p = ld_relaxed(&w_sched.stopping) ? NULL : least_urgent_locked(self, now, &handy);
     struct w_m *m =
@@ -107,8 +106,22 @@ bool w_make_way(void)
     if (m != NULL)
         tid = ask_locked(p, m, self, now);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    w_interrupt(tid, is_monitor(self) ? p : NULL, handy == DISPLACED);
+    *hears = tid == 0 || w_interrupt(tid, is_monitor(self) ? p : NULL, handy == DISPLACED);
+    if (!*hears)
+        st_relaxed(&p->asked_at, 0);
     return m != NULL;
+}
+
+/* Who sleeps in a call does not hear: then another one, rather than wait for the monitor. */
+bool w_make_way(void)
+{
+    const struct w_m *self = w_m();
+    bool hears;
+    if (w_sched.quantum == WEFT_NEVER || !ask_one(self, &hears))
+        return false;
+    if (!hears && !is_monitor(self))
+        ask_one(self, &hears);
+    return true;
 }
 
 void w_urgent_ready(void)

@@ -456,7 +456,7 @@ static bool look_at_timers(struct look *l)
         if (ours && next != WEFT_NEVER)
             await_timer(l, next, urgent);
         else if (next != WEFT_NEVER) /* a P will see to it; if it does not, we do */
-            l->again = at_most(l->again, at_least(next + NEGLECTED - l->now, BUSY));
+            l->again = at_most(l->again, at_least(next - l->now + NEGLECTED, BUSY));
         if (next <= l->now - (ours ? 0 : NEGLECTED))
             run_timers(l->now);
     } else if (next <= l->now || next < keeper) {

@@ -160,8 +160,8 @@ int w_preempt_init(void);
 void w_preempt_done(void);
 void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or the one that it is in, sees to it */
 /* By signal, if that thread runs, which may be sure already: as if it made such a call. p: only if that has not switched since the
- * monitor looked. */
-void w_interrupt(pid_t tid, struct w_p *p, bool sure);
+ * monitor looked. false: it was not sent one. (Where nobody is sent any: true.) */
+bool w_interrupt(pid_t tid, struct w_p *p, bool sure);
 bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */
