@@ -108,6 +108,7 @@ static const struct workload workloads[] = {
     {"ready_high", 2, ready, WEFT_HIGH},
     {"quantum_cost", RUNS_ITSELF, quantum_cost, 0},
     {"preempt_cost", RUNS_ITSELF, preempt_cost, 0},
+    {"preempt_own", RUNS_ITSELF, preempt_own, 0},
     {"blocking", 2, blocking, 0},
     {"echo_2p", 2, echo, 0},
     {"http_raw", 2, http_raw, 0},

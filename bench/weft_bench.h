@@ -39,6 +39,7 @@ void preempt(const struct workload *w);
 void ready(const struct workload *w);
 void quantum_cost(const struct workload *w);
 void preempt_cost(const struct workload *w);
+void preempt_own(const struct workload *w);
 
 /* weft_suites.c */
 void chameneos(const struct workload *w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Who gets a processor, and when, while others compute without a call: sleepers, those who are woken, and what it costs. */
-#include "burn.h"
+#include "pending.h"
 #include "weft_bench.h"
 
 #include <math.h>
@@ -173,22 +173,50 @@ static void look_often(void *done)
     weft_wg_done(done);
 }
 
-static void look_in_turn(void *arg)
+/* ---- preempt_own: the same from the moment when the signal is let in ------------------------------------------------- */
+
+static void let_in_often(void *done)
 {
-    (void)arg;
+    const void *self = &done;
+    while (hogs_go_on() && fair.n < looks_wanted) {
+        keep_out_until_one_waits();
+        last_look.by = self;
+        last_look.at = now_ns();
+        let_in(true);
+        int64_t now = now_ns();
+        if (last_look.by != self)
+            note(now - last_look.at);
+    }
+    weft_wg_done(done);
+}
+
+/* ---- both --------------------------------------------------------------------------------------------------------- */
+
+static void two_in_turn(void *fn)
+{
     weft_wg done = {0};
     limit_hogs();
     weft_wg_add(&done, 2);
-    go(look_often, &done);
-    go(look_often, &done);
+    go((weft_fn *)fn, &done);
+    go((weft_fn *)fn, &done);
     wait_for(&done);
 }
 
 /* Outside of a run: it has a quantum of its own. */
-void preempt_cost(const struct workload *w)
+static void measure_in_turn(const struct workload *w, weft_fn *fn)
 {
     weft_config config = {.procs = 1, .quantum = WEFT_MSEC};
     looks_wanted = wanted_samples();
-    must("weft_run", weft_run_with(&config, look_in_turn, NULL));
+    must("weft_run", weft_run_with(&config, two_in_turn, (void *)fn));
     report_spread_us(w, fair.times, fair.n < looks_wanted ? fair.n : looks_wanted);
+}
+
+void preempt_cost(const struct workload *w)
+{
+    measure_in_turn(w, look_often);
+}
+
+void preempt_own(const struct workload *w)
+{
+    measure_in_turn(w, let_in_often);
 }

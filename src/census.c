@@ -263,7 +263,8 @@ static const size_t INDEX_BYTES = INDEX * sizeof(uint32_t);
 
 int w_census_take(struct w_census *c, bool look)
 {
-    *c = (struct w_census){.group = w_map(GROUP_BYTES), .index = w_map(INDEX_BYTES), .rows = w_rows_new()};
+    *c =
+        (struct w_census){.group = w_map(GROUP_BYTES), .index = w_map(INDEX_BYTES), .rows = w_rows_new(W_ROWS_OF_DUMP)};
     int r = c->group != NULL && c->index != NULL && c->rows != NULL ? 0 : -ENOMEM;
     if (r == 0 && look)
         r = w_look_at_ms(&c->sights, c->rows);

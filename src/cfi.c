@@ -5,7 +5,9 @@
  *      pc ──> object ──> .eh_frame_hdr: sorted table ──> FDE and its CIE: a little program ──> row: how to find the caller's frame
  *
  * A row is found once and kept in a table by its pc (a hash, the last one stays): a million goroutines wait in a few places, and then a
- * frame costs 20 ns instead of 500. The table lives as long as one dump.
+ * frame costs 20 ns instead of 500. The table of a dump lives as long as that; each M has a small one for preemption (preempt.c), which
+ * is emptied when objects have come. Who is stopped is stopped in the same few functions again and again, but at any of their addresses:
+ * so functions are kept as well, which spares the search (2 us if the tables are not in the cache).
  *
  * It takes no lock and no memory, if libc has _dl_find_object (since 2.35).
  */
@@ -14,20 +16,55 @@
 #include <dlfcn.h>
 #include <link.h>
 
-enum { ROWS = 4096, DEPTH = 8 };
-
-struct w_rows {
-    struct w_row row[ROWS];
+enum {
+    DEPTH = 8,
+    FUNCTION_BITS = 5,
+    NEAR = 8 /* bits: addresses that differ in these alone are likely of one function */
 };
 
-struct w_rows *w_rows_new(void)
+struct function {
+    uintptr_t begin, size;
+    const uint8_t *fde;
+};
+
+struct w_rows {
+    unsigned bits;              /* of their number */
+    unsigned long long objects; /* that the linker had loaded when the first of them was found */
+    struct function function[1 << FUNCTION_BITS];
+    struct w_row row[];
+};
+
+static size_t size_of(unsigned bits)
 {
-    return w_map(sizeof(struct w_rows));
+    return sizeof(struct w_rows) + (sizeof(struct w_row) << bits);
+}
+
+struct w_rows *w_rows_new(unsigned bits)
+{
+    struct w_rows *rows = w_map(size_of(bits));
+    if (rows != NULL)
+        rows->bits = bits;
+    return rows;
 }
 
 void w_rows_free(struct w_rows *rows)
 {
-    munmap(rows, sizeof *rows);
+    munmap(rows, size_of(rows->bits));
+}
+
+void w_rows_refresh(struct w_rows *rows, unsigned long long objects)
+{
+    if (rows->objects == objects)
+        return;
+    memset(rows->function, 0, sizeof rows->function);
+    memset(rows->row, 0, sizeof(struct w_row) << rows->bits);
+    rows->objects = objects;
+}
+
+/* The higher bits of the product depend on all bits of the key. */
+static size_t place_of(uintptr_t key, unsigned bits)
+{
+    return (size_t)((key * 0x9E3779B97F4A7C15ull) >> (64 - bits));
 }
 
 /* ---- reading unwind tables -------------------------------------------------------------------------------------- */
@@ -223,6 +260,19 @@ static void skip_block(struct w_cursor *r)
     r->at = size > (size_t)(r->end - r->at) ? r->end : r->at + size;
 }
 
+/* Of these, only what compilers write where a stack is realigned: it is there, so far from the frame pointer. */
+static void set_by_expression(struct machine *m, struct w_cursor *r)
+{
+    uint64_t reg = w_uleb(r);
+    struct w_cursor block = *r;
+    uint64_t size = w_uleb(&block);
+    skip_block(r);
+    bool near_fp = size > 1 && size <= (size_t)(block.end - block.at) && block.at[0] == W_OP_BREG0 + W_REG_FP;
+    struct w_cursor number = {block.at + near_fp, r->at};
+    int64_t offset = near_fp ? w_sleb(&number) : 0;
+    set_rule(m, reg, near_fp && number.at == number.end ? W_AT_FP : W_UNKNOWN, offset);
+}
+
 static void restore(struct machine *m, uint64_t reg)
 {
     if (reg < W_REGS)
@@ -346,6 +396,8 @@ static bool about_register(struct machine *m, struct w_cursor *r, uint8_t op)
         set_rule(m, reg, W_IN_REGISTER, (int64_t)w_uleb(r));
         break;
     case BY_EXPRESSION:
+        set_by_expression(m, r);
+        break;
     case VAL_EXPRESSION:
         set_rule(m, w_uleb(r), W_UNKNOWN, 0);
         skip_block(r);
@@ -394,24 +446,32 @@ static void execute(struct machine *m, struct w_cursor r, uintptr_t pc)
         step(m, &r);
 }
 
-static bool make_row(struct w_row *row, uintptr_t pc)
+/* The two parts of an FDE: whose it is, and the program. */
+static bool read_fde(const uint8_t *at, struct common *c, struct function *f, struct w_cursor *program)
 {
-    const uint8_t *at = find_fde(pc);
-    struct common c;
-    struct machine m;
-    if (at == NULL)
-        return false;
     struct w_cursor r = entry_at(at);
     const uint8_t *link = r.at;
     uint64_t back = w_number(&r, 4);
-    if (back == 0 || !read_common(&c, link - back))
+    if (back == 0 || !read_common(c, link - back))
         return false;
-    uintptr_t begin = encoded(&r, c.encoding, 0);
-    uintptr_t size = encoded(&r, c.encoding & FORMAT, 0);
-    if (pc - begin >= size)
-        return false;
-    if (c.augmented)
+    f->begin = encoded(&r, c->encoding, 0);
+    f->size = encoded(&r, c->encoding & FORMAT, 0);
+    f->fde = at;
+    if (c->augmented)
         skip_block(&r);
+    *program = r;
+    return true;
+}
+
+static bool make_row(struct w_rows *rows, struct w_row *row, uintptr_t pc)
+{
+    struct function *kept = &rows->function[place_of(pc >> NEAR, FUNCTION_BITS)];
+    const uint8_t *at = pc - kept->begin < kept->size ? kept->fde : find_fde(pc);
+    struct w_cursor program;
+    struct common c;
+    struct machine m;
+    if (at == NULL || !read_fde(at, &c, kept, &program) || pc - kept->begin >= kept->size)
+        return false;
     m.c = &c;
     m.depth = 0;
     m.failed = false;
@@ -419,17 +479,16 @@ static bool make_row(struct w_row *row, uintptr_t pc)
     m.at = 0;
     execute(&m, c.program, 0);
     m.initial = m.row;
-    m.at = begin;
-    execute(&m, r, pc);
+    m.at = kept->begin;
+    execute(&m, program, pc);
     *row = m.row;
     return !m.failed;
 }
 
 const struct w_row *w_row_of(struct w_rows *rows, uintptr_t pc)
 {
-    struct w_row *row = &rows->row[(pc * 0x9E3779B97F4A7C15ull) >> 52];
-    if (row->pc != pc && !make_row(row, pc))
+    struct w_row *row = &rows->row[place_of(pc, rows->bits)];
+    if (row->pc != pc && !make_row(rows, row, pc))
         *row = (struct w_row){.pc = pc};
     return row->there ? row : NULL;
 }
-_Static_assert(ROWS == 1 << 12, "row_of takes 12 bits");

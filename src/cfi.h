@@ -8,7 +8,9 @@
 
 enum { W_EXPRESSION = 22 };
 
-enum w_how { W_SAME, W_UNDEFINED, W_AT_CFA, W_IS_CFA, W_IN_REGISTER, W_UNKNOWN };
+enum { W_OP_BREG0 = 0x70 }; /* DW_OP_breg0: a register and an offset; the next ones are of the next registers */
+
+enum w_how { W_SAME, W_UNDEFINED, W_AT_CFA, W_AT_FP, W_IS_CFA, W_IN_REGISTER, W_UNKNOWN };
 
 struct w_rule {
     enum w_how how : 8;

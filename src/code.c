@@ -110,6 +110,11 @@ bool w_code_hides_tls(void)
     return o != NULL && o->hides_tls;
 }
 
+unsigned long long w_code_objects(void)
+{
+    return ld_relaxed(&code.adds); /* relaxed: only compared */
+}
+
 struct w_span w_code_span(void)
 {
     const struct others *o = ld_seq(&code.others); /* [CO-2] */

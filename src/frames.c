@@ -29,6 +29,7 @@ void w_view_init(struct w_stack_view *view, uintptr_t lo, uintptr_t hi)
 {
     view->lo = lo;
     view->hi = hi;
+    view->ours = false;
     view->at = view->size = 0;
 }
 
@@ -36,6 +37,10 @@ static bool load(struct w_stack_view *v, uintptr_t at, uintptr_t *value)
 {
     if (at % sizeof *value != 0 || at < v->lo || v->hi < sizeof *value || at > v->hi - sizeof *value)
         return false;
+    if (v->ours) {
+        w_peek_words(value, (const void *)at, sizeof *value);
+        return true;
+    }
     if (at < v->at || at + sizeof *value > v->at + v->size) {
         size_t size = v->hi - at < sizeof v->words ? v->hi - at : sizeof v->words;
         v->size = 0;
@@ -62,7 +67,6 @@ enum { /* DW_OP_ */
        OP_GE = 0x2a,
        OP_LIT0 = 0x30,
        OP_LIT31 = 0x4f,
-       OP_BREG0 = 0x70,
        OP_BREG31 = 0x8f,
 };
 
@@ -116,8 +120,8 @@ static bool evaluate(const struct w_row *row, const struct w_regs *regs, struct 
     struct values s = {.well = true};
     while (r.at < r.end && s.well) {
         uint8_t op = (uint8_t)w_number(&r, 1);
-        if (op >= OP_BREG0 && op <= OP_BREG31) {
-            unsigned reg = op - OP_BREG0;
+        if (op >= W_OP_BREG0 && op <= OP_BREG31) {
+            unsigned reg = op - W_OP_BREG0;
             bool is_pc = reg == W_REG_RA && reg != W_REG_FP && W_REGS == 17;
             s.well = reg < W_REGS && (is_pc || regs->known >> reg & 1);
             push(&s, (s.well ? is_pc ? regs->pc : regs->r[reg] : 0) + (uint64_t)w_sleb(&r));
@@ -271,6 +275,9 @@ static bool apply(struct w_regs *next, const struct w_regs *regs, const struct w
             know(next, i, regs->r[i]);
         else if (rule.how == W_AT_CFA && load(view, cfa + (uintptr_t)(intptr_t)rule.n, &value))
             know(next, i, value);
+        else if (rule.how == W_AT_FP && regs->known >> W_REG_FP & 1 &&
+                 load(view, regs->r[W_REG_FP] + (uintptr_t)(intptr_t)rule.n, &value))
+            know(next, i, value);
         else if (rule.how == W_IS_CFA)
             know(next, i, cfa + (uintptr_t)(intptr_t)rule.n);
         else if (rule.how == W_IN_REGISTER && rule.n < W_REGS && regs->known >> rule.n & 1)
@@ -291,8 +298,7 @@ static bool find_cfa(const struct w_row *row, const struct w_regs *regs, struct 
     return regs->known >> row->cfa_register & 1;
 }
 
-/* To the caller. false: there is none, or it cannot be found. */
-static bool leave_frame(struct w_rows *rows, struct w_regs *regs, struct w_stack_view *view)
+bool w_leave_frame(struct w_rows *rows, struct w_regs *regs, struct w_stack_view *view)
 {
     const struct w_row *row = w_row_of(rows, regs->pc - regs->called);
     struct w_regs next;
@@ -302,7 +308,7 @@ static bool leave_frame(struct w_rows *rows, struct w_regs *regs, struct w_stack
     if (row == NULL || row->rule[row->ra].how == W_UNDEFINED)
         return false;
     if (!find_cfa(row, regs, view, &cfa) || !apply(&next, regs, row, view, cfa))
-        return guess(rows, regs, view);
+        return !view->ours && guess(rows, regs, view);
     bool moved = cfa > sp || (cfa == sp && next.pc != regs->pc);
     *regs = next;
     return moved && cfa <= view->hi && regs->pc != 0;
@@ -319,7 +325,7 @@ uint32_t w_frames(struct w_rows *rows, struct w_regs *regs, struct w_stack_view 
             break;
         t->exact |= (uint64_t)!regs->called << t->n;
         t->pc[t->n++] = regs->pc;
-    } while (t->n < W_TRACE_MAX && leave_frame(rows, regs, view));
+    } while (t->n < W_TRACE_MAX && w_leave_frame(rows, regs, view));
     if (entry && t->n > 1)
         t->n--; /* w_g_main, which calls the entry function */
     return t->n;

@@ -27,6 +27,7 @@ enum { W_STACK_WINDOW = 2048 };
 /* A stack, of which parts are copied as they are needed. */
 struct w_stack_view {
     uintptr_t lo, hi; /* nothing outside is looked at */
+    bool ours;        /* it is the asker's, and stands still: it is read as it is, and nothing is guessed */
     uintptr_t at;     /* the part that was copied last */
     size_t size;
     uint64_t words[W_STACK_WINDOW / 8];
@@ -34,8 +35,12 @@ struct w_stack_view {
 
 struct w_rows; /* what was learnt about addresses in code */
 
-struct w_rows *w_rows_new(void); /* NULL: no memory */
+enum { W_ROWS_OF_DUMP = 12, W_ROWS_OF_M = 6 /* bits */ };
+
+struct w_rows *w_rows_new(unsigned bits); /* that many can be kept; NULL: no memory */
 void w_rows_free(struct w_rows *rows);
+void w_rows_refresh(struct w_rows *rows,
+                    unsigned long long objects); /* forgets all, if that number is another one now */
 
 enum { W_TRACE_MAX = 48 };
 
@@ -44,6 +49,9 @@ struct w_trace {
     uint64_t exact;            /* a bit for each that was interrupted there: the others are where a call returns to */
     uint32_t n;
 };
+
+/* To the caller. false: there is none, or it cannot be found. */
+bool w_leave_frame(struct w_rows *rows, struct w_regs *regs, struct w_stack_view *view);
 
 /* How many frames; regs is used up. */
 uint32_t w_frames(struct w_rows *rows, struct w_regs *regs, struct w_stack_view *view, struct w_trace *t);

@@ -16,6 +16,7 @@
  * Pinned: when a pinned goroutine parks, its M gives its P away and sleeps. Whoever finds the goroutine in a queue hands
  * over his own P to that M and sleeps in turn: two thread switches, as in Go.
  */
+#include "frames.h"
 #include "netpoll.h"
 #include "timer.h"
 #include "weft_internal.h"
@@ -73,6 +74,8 @@ static void free_m(struct w_m *m)
 {
     if (m->alt_stack != NULL)
         munmap(m->alt_stack, W_ALT_STACK);
+    if (m->rows != NULL)
+        w_rows_free(m->rows);
     free(m);
 }
 
@@ -204,7 +207,8 @@ static int make_m(struct w_p *p, bool spinning)
         return -ENOMEM;
     *m = (struct w_m){.next_p = p, .spinning = spinning, .in_runtime = 1};
     m->alt_stack = w_map(W_ALT_STACK);
-    if (m->alt_stack == NULL) {
+    m->rows = w_rows_new(W_ROWS_OF_M);
+    if (m->alt_stack == NULL || m->rows == NULL) {
         free_m(m);
         return -ENOMEM;
     }

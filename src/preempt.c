@@ -18,7 +18,7 @@
  *        (section weft_text): never in libc, whose data belongs to the thread;
  *   PR3  so are all its callers, as far down as its entry: not in a callback of libc (qsort), nor in a handler of
  *        another signal. A word on the stack that looks like an address in other code is cheap to find, and only then is
- *        the stack unwound to be sure;
+ *        the stack walked through to be sure (frames.c);
  *   PR4  there is room on its stack for the frame and for what the runtime needs.
  * What it was stopped at may hold an address in the thread's own storage (&errno, in a register or on the stack): it is
  * pinned until it goes on (PR5). The frame says which alternate stack and which signal mask the kernel is to put in place:
@@ -32,6 +32,7 @@
  * sets a handler during the run, we put ourselves before that one.
  */
 #include "preempt.h"
+#include "frames.h"
 #include "look.h"
 #include "park.h"
 #include "sigframe.h"
@@ -39,13 +40,13 @@
 #include <link.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <unwind.h>
+#include <string.h>
 
 enum {
     SIGNAL = SIGURG,
     ROOM = 8 << 10, /* for the runtime: a switch takes 1 KiB, making a thread 4 */
     MAX_FRAMES =
-        256, /* deeper stacks with words of other code on them are left alone: unwinding takes 0.15 us a frame */
+        256, /* deeper stacks with words of other code on them are left alone: a walk takes 0.05 us a frame and more */
 };
 
 static struct {
@@ -151,31 +152,23 @@ static bool has_room(const struct w_g *g, const struct w_frame *f, uintptr_t sp)
     return sp > lo && sp <= (uintptr_t)w_stack_top(g->stack_class, g->stack_lo) && sp - lo >= needed;
 }
 
-struct walk {
-    uintptr_t pc; /* of the interrupted code: what was called before that is the handler and the unwinder */
-    uint32_t frames;
-    bool reached, other_code, entry;
-};
-
-static _Unwind_Reason_Code look_at_frame(struct _Unwind_Context *context, void *arg)
+/* PR3, for sure; what cannot be told counts as other code. Each address is looked at before the tables are asked for its frame: these
+ * are of objects that may be unloaded, if they are not the main program's or ours or allowed. */
+static bool called_by_other_code(struct w_m *m, const ucontext_t *uc)
 {
-    struct walk *w = arg;
-    uintptr_t pc = _Unwind_GetIP(context);
-    if (!w->reached) {
-        w->reached = pc == w->pc;
-        return _URC_NO_REASON;
+    struct w_stack_view view;
+    struct w_regs regs;
+    w_view_init(&view, w_context_sp(uc) - W_RED_ZONE, (uintptr_t)w_stack_top(m->g->stack_class, m->g->stack_lo));
+    view.ours = true;
+    w_regs_of_context(&regs, uc);
+    w_rows_refresh(m->rows, w_code_objects());
+    for (int frames = 0; frames < MAX_FRAMES && w_leave_frame(m->rows, &regs, &view); frames++) {
+        if (w_code_is_entry(regs.pc))
+            return false;
+        if (!w_code_may_stop(regs.pc) && !w_code_is_ours(regs.pc))
+            return true;
     }
-    w->entry = w_code_is_entry(pc);
-    w->other_code = !w->entry && !w_code_may_stop(pc) && !w_code_is_ours(pc);
-    return w->other_code || w->entry || ++w->frames > MAX_FRAMES ? _URC_END_OF_STACK : _URC_NO_REASON;
-}
-
-/* PR3, for sure. */
-static bool called_by_other_code(uintptr_t pc)
-{
-    struct walk w = {.pc = pc};
-    _Unwind_Backtrace(look_at_frame, &w);
-    return !w.entry;
+    return true;
 }
 
 /* What the words on its stack, and in the frame, look like. */
@@ -200,7 +193,7 @@ look_at_words(const struct w_m *m, uintptr_t from, uintptr_t to, struct w_span s
 /* PR2 to PR5. */
 static bool may_stop(struct w_m *m, const struct w_frame *f)
 {
-    uintptr_t pc = w_context_pc(f->context), sp = w_context_sp(f->context);
+    uintptr_t sp = w_context_sp(f->context);
     if (!has_room(m->g, f, sp))
         return false;
     uintptr_t top = (uintptr_t)w_stack_top(m->g->stack_class, m->g->stack_lo);
@@ -208,45 +201,59 @@ static bool may_stop(struct w_m *m, const struct w_frame *f)
     struct signs registers = look_at_words(m, (uintptr_t)f->at, (uintptr_t)f->end, (struct w_span){0, 0});
     m->holds_tls = stack.own || registers.own || w_code_hides_tls();
     bool other = stack.other || w_code_is_other(w_context_link(f->context));
-    return !other || !called_by_other_code(pc);
+    return !other || !called_by_other_code(m, f->context);
 }
 
 /* ---- stopping ---------------------------------------------------------------------------------------------------- */
 
-/* PR6. Be it the same thread: another goroutine may have changed its mask meanwhile. */
-static void belong_here(ucontext_t *uc, const struct w_m *m)
-{
-    uc->uc_stack = (stack_t){.ss_sp = m->alt_stack, .ss_size = W_ALT_STACK};
-    W_RESULT(syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &uc->uc_sigmask, 8));
-}
-
 /* The handler's frame on the alternate stack is no longer needed: another signal may come to this thread, whoever runs here next. (Not
- * before: each that came while one was under way would take 3 to 12 KiB more of that stack.) */
-static void let_signals_come(int sig)
+ * before: each that came while one was under way would take 3 to 12 KiB more of that stack.) If that is one that was stopped as well,
+ * its return through its own frame lets them in. */
+void w_let_signals_in(struct w_m *m)
 {
     sigset_t set;
+    if (!m->masked)
+        return;
+    m->masked = false;
     sigemptyset(&set);
-    sigaddset(&set, sig);
+    sigaddset(&set, SIGNAL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* PR6. The thread's mask is that of who was stopped here right before; otherwise, be it the same thread, another goroutine may have
+ * changed it meanwhile. */
+static void belong_here(ucontext_t *uc, struct w_m *m)
+{
+    uc->uc_stack = (stack_t){.ss_sp = m->alt_stack, .ss_size = W_ALT_STACK};
+    if (m->masked)
+        memcpy(&uc->uc_sigmask, &m->mask, sizeof m->mask);
+    else
+        W_RESULT(syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &uc->uc_sigmask, sizeof m->mask));
+    m->masked = false;
 }
 
 /* On the goroutine's own stack, inside the runtime. Returns to where it was stopped. */
 static void stopped(int sig, siginfo_t *info, void *context)
 {
     struct w_m *m = w_m();
+    struct w_g *g = m->g;
+    ucontext_t *uc = context;
     bool pin = m->holds_tls;
-    (void)info;
-    let_signals_come(sig);
+    (void)sig, (void)info;
+    m->masked = true;
+    memcpy(&m->mask, &uc->uc_sigmask, sizeof m->mask);
     m->by_signal = m->p != NULL; /* it was not taken while it was in a call (block.c) */
     if (m->by_signal)
         w_count(&m->p->count.stopped);
     if (pin)
         w_pin(m);
+    g->flags |= W_G_STOPPED;
     m = w_enter_slow(m);
+    g->flags &= (uint16_t)~W_G_STOPPED;
     if (pin)
         w_unpin(m);
     w_step_out(m);
-    belong_here(context, m);
+    belong_here(uc, m);
 }
 
 /* As if we had not been there. */
@@ -400,7 +407,6 @@ int w_preempt_init(void)
         say_once(reason);
         return 0;
     }
-    called_by_other_code(0); /* what the unwinder makes at its first call is there before a handler needs it */
     state.on = put_before() == 0;
     return state.on ? 0 : -EINVAL;
 }

@@ -648,6 +648,7 @@ void w_run(struct w_m *m, struct w_g *g)
 void w_quit(struct w_m *m)
 {
     void *nowhere;
+    w_let_signals_in(m);
     if (w_traced())
         w_trace_switch(m, m->g, NULL);
     m->quit = true;
@@ -706,6 +707,8 @@ static struct w_m *let_others_run(struct w_m *m)
         change_level(g, W_NORMAL, W_HEAVY);
     w_count(by_signal ? &m->p->count.cut : &m->p->count.preempted);
     w_probe_preempt(m, g);
+    if (n == NULL || !(n->flags & W_G_STOPPED) || (g->flags | n->flags) & W_G_APART)
+        w_let_signals_in(m);
     w_set_state(g, W_PREEMPTED);
     w_switch_from(m, n, w_after_global, NULL);
     return w_m();
@@ -719,10 +722,12 @@ struct w_m *w_enter_slow(struct w_m *m)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
     if (over)
         w_quit(m);
-    if (ld_relaxed(&m->blocked_p) != NULL)
+    if (ld_relaxed(&m->blocked_p) != NULL) {
         m = w_block_end(m); /* a runtime call inside a blocking region ends it */
-    else if (lost)
+    } else if (lost) {
+        w_let_signals_in(m);
         m = w_block_found_end(m);
+    }
     st_relaxed(&m->gate, m->p);
     w_fence_seq(); /* [ST-1] the gate is open before we look whether the run ends */
     if (ld_relaxed(&w_sched.stopping))

@@ -94,6 +94,7 @@ enum w_flags {
     W_G_CLASSED = 512,  /* g->priority is or was not WEFT_NORMAL (priority.c) */
     W_G_SHOWN = 1024,   /* its name is its thread's (comm.c): it comes from an M's own stack, and goes there */
     W_G_SERVICE = 2048, /* the library's own: what it waits for keeps no run alive, and it counts for nobody */
+    W_G_STOPPED = 4096, /* a signal stopped it: it goes on through the kernel's frame (preempt.c) */
     W_G_APART = W_G_PINNED | W_G_SHOWN, /* nobody switches to or from it but an M's own stack */
     W_G_REGIONS = W_G_PINNED | W_G_BLOCKING | W_G_SCOPED | W_G_STEADY | W_G_CLASSED, /* its end has more to do */
 };
@@ -211,6 +212,9 @@ struct w_m {
     const _Atomic uint32_t
         *cpu;        /* the CPU that the thread is on, or was when it was last outside the kernel; or NULL. Constant */
     void *alt_stack; /* W_ALT_STACK bytes, for signals; constant */
+    struct w_rows *rows;       /* for walks through stacks that were stopped here (preempt.c); owner M */
+    uint64_t mask;             /* masked: the thread's signal mask, but for SIGURG; owner M */
+    bool masked;               /* SIGURG is blocked since a goroutine was stopped here (preempt.c); owner M */
     uintptr_t own_at, own_end; /* the thread's own stack and thread-local storage, 0: not known; constant */
     struct w_m_counters count;
     const struct w_topology *bound_in; /* whose mask of the node `bound` it has; owner M */

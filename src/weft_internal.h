@@ -162,6 +162,7 @@ void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or 
 /* By signal, if that thread runs, which may be sure already: as if it made such a call. p: only if that has not switched since the
  * monitor looked. false: it was not sent one. (Where nobody is sent any: true.) */
 bool w_interrupt(pid_t tid, struct w_p *p, bool sure);
+void w_let_signals_in(struct w_m *m); /* unless who was stopped leaves to one who was, too, who does */
 bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */

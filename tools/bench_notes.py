@@ -9,7 +9,7 @@ SECTIONS = [
     ("Locks", ["mutex_uncontended", "mutex_contended"]),
     ("Trees", ["skynet_2p", "fib_2p", "matmul"]),
     ("Many at once", ["parked_10k", "parked_1m", "sleepers_1m"]),
-    ("Time and fairness", ["timers_100k", "preempt", "preempt_high", "ready_high", "preempt_cost",
+    ("Time and fairness", ["timers_100k", "preempt", "preempt_high", "ready_high", "preempt_cost", "preempt_own",
                            "mixed"]),
     ("The kernel", ["blocking", "echo_2p", "http_raw", "files_hot", "files_direct"]),
     ("The Benchmarks Game, and the article on tokio's scheduler",
@@ -75,6 +75,9 @@ does not multiply matrices, and nobody starts a thread for each filter of a siev
 - `preempt_cost`: two goroutines on one P compute and look at the clock, with a quantum of 1 ms. `.p50`, `.p99`, `.max`:
   from the last look of one to the first of the other, both of which were stopped by a signal. Bare: what a thread that
   does the same loses by a signal from another one, once a millisecond, whose handler does nothing.
+- `preempt_own`: the same two, but each keeps the signal waiting at its thread (it is blocked) and lets it in right after a
+  look at the clock: from that look to the first of the other. What the signal takes from the CPU of the monitor to this
+  one is not in it. Bare: likewise, with the handler that does nothing.
 - `blocking`: on two Ps, 64 goroutines sleep 200 times 1 ms each in the kernel, which holds up the thread, while two
   others count and yield every 30 us or so. Every scheduler is told of each sleep: Weft by `weft_block_enter` and
   `weft_block_leave` around it, Go by `syscall.Nanosleep`, which announces itself, tokio by `spawn_blocking`. `.total`:

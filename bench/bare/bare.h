@@ -9,6 +9,7 @@
 void preempt(const struct workload *w);
 void ready(const struct workload *w);
 void preempt_cost(const struct workload *w);
+void preempt_own(const struct workload *w);
 
 /* files.c */
 void files(const struct workload *w);

@@ -3,13 +3,12 @@
  * How soon the kernel lets a thread that computes hear of something, and what that costs it: a signal is all that there is. Two
  * threads compute, each kept on a CPU of its own, as two Ps would; what a goroutine of high priority would do is done by the handler.
  */
-#include "../burn.h"
+#include "../pending.h"
 #include "bare.h"
 
 #include <sched.h>
-#include <signal.h>
 
-enum { COMPUTING = 2, TOLD = SIGURG };
+enum { COMPUTING = 2 };
 
 static struct {
     size_t wanted;
@@ -174,16 +173,39 @@ static void *watch_clock(void *arg)
     return arg;
 }
 
-void preempt_cost(const struct workload *w)
+static void measure_watcher(const struct workload *w, void *(*watcher)(void *))
 {
-    pthread_t watcher;
+    pthread_t thread;
     handle(does_nothing);
     limit_hogs();
-    must("pthread_create", -pthread_create(&watcher, NULL, watch_clock, NULL));
+    must("pthread_create", -pthread_create(&thread, NULL, watcher, NULL));
     while (!enough()) {
         rest_a_period();
-        pthread_kill(watcher, TOLD);
+        pthread_kill(thread, TOLD);
     }
-    must("pthread_join", -pthread_join(watcher, NULL));
+    must("pthread_join", -pthread_join(thread, NULL));
     report_spread_us(w, fair.times, fair.n);
+}
+
+void preempt_cost(const struct workload *w)
+{
+    measure_watcher(w, watch_clock);
+}
+
+/* ---- preempt_own: what a signal that does nothing costs its thread, from the moment when that lets it in ------------ */
+
+static void *let_in_often(void *arg)
+{
+    while (!enough()) {
+        keep_out_until_one_waits();
+        int64_t before = now_ns();
+        let_in(true);
+        note(now_ns() - before);
+    }
+    return arg;
+}
+
+void preempt_own(const struct workload *w)
+{
+    measure_watcher(w, let_in_often);
 }
