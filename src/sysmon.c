@@ -33,7 +33,8 @@ static const int64_t AWAKE = 100 * WEFT_USEC; /* of a processor's time without a
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
 static const int64_t BUSY =
     400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond or two */
-static const int64_t FOUND_LATELY = WEFT_SEC; /* where one has blocked so, others will: twice as often */
+static const int64_t PAGE_LIMIT = 10 * WEFT_MSEC; /* who waits for a page that long may as well be in a call */
+static const int64_t FOUND_LATELY = WEFT_SEC;     /* where one has blocked so, others will: twice as often */
 static const int64_t TRIM_DELAY = WEFT_SEC;
 static const int64_t BLOCK_LIMIT = 20 * WEFT_USEC; /* a region that others wait for may keep its P that long */
 static const int64_t NEGLECTED = 100 * WEFT_USEC;  /* a timer is, if it is so late and every P is busy */
@@ -131,6 +132,15 @@ char w_thread_state(pid_t tid)
     return end != NULL && end[1] == ' ' ? end[2] : '?';
 }
 
+/* Does it sleep in a call? Not if it waits for a page, or a debugger has stopped it: it will go on computing. Where nobody tells (a
+ * process that may not read about itself), its state has to do. */
+static bool is_in_call(pid_t tid, char state)
+{
+    char text[256];
+    w_thread_text(tid, "syscall", text, sizeof text); /* its number; -1: in none; "running" */
+    return text[0] == '\0' ? state == 'S' || state == 'D' : text[0] >= '0' && text[0] <= '9';
+}
+
 /* How often it has gone to sleep; -1: it is not known. */
 static long naps_of_thread(pid_t tid)
 {
@@ -200,7 +210,15 @@ static void forget_clock(struct w_p *p)
     forget_thread(p);
 }
 
-/* The P has not switched: does its thread run at all, if others wait? Two looks at its clock, then the kernel's word. */
+/* The kernel's word, between two looks at its clock: it was so all the time. */
+static bool sleeps(const struct w_p *p, pid_t tid, int64_t cpu, int64_t now)
+{
+    char state = w_thread_state(tid);
+    bool long_since = now - p->still_since >= PAGE_LIMIT; /* also where no descriptor was left to ask with */
+    return state != 'R' && (long_since || is_in_call(tid, state)) && w_thread_cpu(tid) == cpu;
+}
+
+/* The P has not switched: does its thread run at all, if others wait? */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
     uint32_t looked = m != NULL ? ld_acquire(&m->looked) : 0; /* [LO-3] before in_runtime */
@@ -210,7 +228,8 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
         forget_clock(p);
         return;
     }
-    int64_t cpu = w_thread_cpu(ld_relaxed(&m->tid)), last = ld_relaxed(&p->read_cpu);
+    pid_t tid = ld_relaxed(&m->tid);
+    int64_t cpu = w_thread_cpu(tid), last = ld_relaxed(&p->read_cpu);
     int64_t before = p->still_m == m ? last : -1;
     bool same = ld_relaxed(&p->read_m) == m && !switched;
     p->gained = cpu - last;
@@ -222,14 +241,16 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     if (switched)
         return;
     p->still_m = m;
+    if (cpu != before)
+        p->still_since = l->now;
     l->busy |= cpu != before;
     if ((before >= 0 && cpu != before) || !wanted)
         return; /* it computes, or nobody minds */
     l->watch |= before >= 0;
-    char state = before >= 0 ? w_thread_state(ld_relaxed(&m->tid)) : 'R';
+    bool asleep = before >= 0 && sleeps(p, tid, cpu, l->now);
     if (ld_acquire(&m->looked) != looked) /* [LO-3] */
         return;                           /* it may have slept for that only */
-    if (state != 'R' && w_p_take(p, m)) { /* '?': no descriptor was left to ask with. Wrong, it does no harm */
+    if (asleep && w_p_take(p, m)) {
         p->still_m = NULL;
         w_sched.found_at = l->now;
     }

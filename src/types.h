@@ -285,7 +285,8 @@ struct w_p {
     uint8_t ages;       /* how often a quantum has passed */
     int64_t blocked_at; /* when blocked_seen was first seen */
     struct w_m *blocked_seen;
-    struct w_m *still_m; /* it has not switched since the last look, while others waited */
+    struct w_m *still_m; /* it has not switched since the last look */
+    int64_t still_since; /* when that one's clock was first seen as it was at the last look */
     _Atomic(struct w_m *)
         read_m;               /* whose clock was read, outside the runtime; atomic, as the next two: hints for others */
     _Atomic int64_t read_cpu; /* the processor time of its thread */

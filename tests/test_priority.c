@@ -100,8 +100,8 @@ static void compute_beside_urgent(void *arg)
     CHECK_EQ(go_as(WEFT_HIGH, wait_for_value, (void *)&ran), 0);
     CHECK(reaches(&alarm_bell.waiting, 1, 20));
     weft_yield();
-    CHECK_EQ(pthread_create(&thread, NULL, send_from_outside, arg), 0);
     long lost = losses();
+    CHECK_EQ(pthread_create(&thread, NULL, send_from_outside, arg), 0);
     while (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 && losses() == lost)
         spin_for(100);
     for (int64_t end = weft_now() + 20 * WEFT_MSEC; weft_now() < end;)
