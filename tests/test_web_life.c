@@ -139,7 +139,7 @@ static bool read_note(char *text, size_t size)
         n = pread(fd, text, size - 1, 0);
         text[n > 0 ? n : 0] = '\0';
         close(fd);
-        found = true;
+        found = n > 0; /* else it is about to be written */
     }
     if (folder != NULL)
         closedir(folder);
