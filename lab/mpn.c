@@ -69,7 +69,7 @@ void lab_search(void)
     struct w_m *m = w_enter();
     struct w_g *g = w_steal(m->p);
     if (g != NULL)
-        w_enqueue(m->p, g, W_TURN);
+        w_after_yield(m, g, NULL); /* it takes its turn here */
     w_leave();
 }
 

@@ -249,6 +249,16 @@ static void drop_special(struct w_g *g)
     g->stack_class = (uint8_t)w_default_stack_class();
 }
 
+/* It has no stack any more, nor anything special. */
+static inline void keep(struct w_p *p, struct w_g *g)
+{
+    g->flags = 0;
+    g->link = p->free_gs;
+    p->free_gs = g;
+    if (unlikely(++p->free_g_count > P_KEEPS))
+        flush(p, P_KEEPS / 2);
+}
+
 /* Gives back its stack, then itself. p NULL: it was never started. */
 void w_g_recycle(struct w_p *p, struct w_g *g)
 {
@@ -266,14 +276,10 @@ void w_g_recycle(struct w_p *p, struct w_g *g)
         }
         g->stack_lo = NULL;
     }
-    if (p == NULL) {
+    if (p == NULL)
         give(g, g);
-        return;
-    }
-    g->link = p->free_gs;
-    p->free_gs = g;
-    if (unlikely(++p->free_g_count > P_KEEPS))
-        flush(p, P_KEEPS / 2);
+    else
+        keep(p, g);
 }
 
 /* ---- stacks ----------------------------------------------------------------------------------------------------- */
@@ -356,17 +362,11 @@ static inline void inherit(struct w_g *g, const struct w_g *parent)
         w_set_class(g, parent->priority);
 }
 
-/* Hands a filled goroutine to the scheduler. p NULL: from a foreign thread. */
 static inline __attribute__((always_inline)) void launch_told(struct w_p *p, struct w_g *g)
 {
     w_probe_spawn(g);
-    if (p != NULL) {
-        w_count(&p->count.spawned);
-        w_enqueue(p, g, W_FRESH);
-    } else {
-        add_relaxed(&w_sched.foreign_spawned, 1);
-        w_enqueue_global(g, true);
-    }
+    w_count(&p->count.spawned);
+    w_enqueue_fresh(p, g);
 }
 
 static __attribute__((noinline)) void launch_traced(struct w_p *p, struct w_g *g)
@@ -375,6 +375,7 @@ static __attribute__((noinline)) void launch_traced(struct w_p *p, struct w_g *g
     launch_told(p, g);
 }
 
+/* Hands a filled goroutine to the scheduler. */
 static inline __attribute__((always_inline)) void launch(struct w_p *p, struct w_g *g)
 {
     if (w_traced())
@@ -383,13 +384,31 @@ static inline __attribute__((always_inline)) void launch(struct w_p *p, struct w
         launch_told(p, g);
 }
 
+/* Likewise, on a foreign thread. */
+static void launch_foreign(struct w_g *g)
+{
+    if (w_traced())
+        w_trace_spawn(g);
+    w_probe_spawn(g);
+    add_relaxed(&w_sched.foreign_spawned, 1);
+    w_enqueue_global(g, true);
+}
+
+static void launch_from(struct w_p *p, struct w_g *g)
+{
+    if (p != NULL)
+        launch(p, g);
+    else
+        launch_foreign(g);
+}
+
 /* Likewise, but it counts for nobody. */
 static void launch_service(struct w_p *p, struct w_g *g)
 {
     if (w_traced())
         w_trace_spawn(g);
     if (p != NULL)
-        w_enqueue(p, g, W_FRESH);
+        w_enqueue_fresh(p, g);
     else
         w_enqueue_global(g, true);
 }
@@ -442,7 +461,7 @@ static int spawn_with(struct w_p *p, const struct spawn *s)
         w_set_class(g, s->attr->priority);
     else
         inherit(g, s->parent);
-    launch(p, g);
+    launch_from(p, g);
     return 0;
 
 no_memory:
@@ -485,7 +504,7 @@ int w_g_start_member(struct w_p *p, struct w_scope *scope, weft_fn *fn, struct w
     g->scope = scope;
     g->flags |= W_G_MEMBER | W_G_SCOPED;
     inherit(g, p != NULL ? w_m()->g : NULL);
-    launch(p, g);
+    launch_from(p, g);
     return 0;
 }
 
@@ -497,7 +516,7 @@ static __attribute__((noinline)) int go_foreign(weft_fn *fn, void *arg, void *si
     struct w_g *g = w_g_new(NULL);
     if (g != NULL) {
         fill(g, fn, arg, site);
-        launch(NULL, g);
+        launch_foreign(g);
     }
     w_foreign_leave();
     return g != NULL ? 0 : -ENOMEM;
@@ -518,7 +537,7 @@ int weft_go(weft_fn *fn, void *arg)
         inherit(g, m->g);
         launch(p, g);
     }
-    w_leave();
+    w_leave_on(m);
     return g != NULL ? 0 : -ENOMEM;
 }
 
@@ -569,9 +588,25 @@ static void after_end(struct w_m *m, struct w_g *prev, void *arg)
     w_g_recycle(m->p, prev);
 }
 
-/* It ended pinned, in a blocking region or where it is not preempted: as if it had left all. In a scope: that is told. */
-static void end_regions(struct w_m *m, struct w_g *g)
+static void main_ends(struct w_m *m, bool by_exit)
 {
+    if (!by_exit) {
+        if (m->g->flags & W_G_SCOPED)
+            w_scope_left(m->g);
+        w_set_state(m->g, W_DEAD);
+        w_stop(0);
+        w_quit(m);
+    }
+    w_lock(&w_sched.lock, W_RANK_SCHED);
+    w_sched.main_exited = true;
+    w_unlock(&w_sched.lock, W_RANK_SCHED);
+}
+
+/* It ended pinned, in a blocking region or where it is not preempted: as if it had left all. In a scope: that is told. */
+static __attribute__((noinline)) void end_special(struct w_m *m, struct w_g *g, bool by_exit)
+{
+    if (g->flags & W_G_MAIN)
+        main_ends(m, by_exit);
     if (!(g->flags & W_G_SERVICE))
         w_count_after(&m->p->count.ended);
     if (g->flags & W_G_SCOPED)
@@ -597,14 +632,14 @@ static bool can_follow(const struct w_g *g, const struct w_g *n)
 }
 
 /* Ends the running goroutine. Returns if a fresh one took over its stack, from the top. */
-static void end(struct w_m *m)
+static void end(struct w_m *m, bool by_exit)
 {
     struct w_g *g = m->g;
     struct w_p *p = m->p;
-    if (likely(!(g->flags & W_G_REGIONS) && ld_relaxed(&g->level) == W_NORMAL))
+    if (likely(!(g->flags & (W_G_REGIONS | W_G_MAIN)) && ld_relaxed(&g->level) == W_NORMAL))
         w_count_after(&p->count.ended);
     else
-        end_regions(m, g);
+        end_special(m, g, by_exit);
     w_set_state(g, W_DEAD);
     w_probe_end(g);
     struct w_g *n = w_pick(p);
@@ -616,26 +651,10 @@ static void end(struct w_m *m)
     g->stack_lo = NULL;
     if (w_traced())
         w_trace_switch(m, g, n);
-    w_g_recycle(p, g);
+    keep(p, g);
     w_begin_run(m, n);
     w_set_errno(m, 0);
     w_fp_reset();
-}
-
-static void main_ends(struct w_m *m, bool by_exit)
-{
-    if (likely(!(m->g->flags & W_G_MAIN)))
-        return;
-    if (!by_exit) {
-        if (m->g->flags & W_G_SCOPED)
-            w_scope_left(m->g);
-        w_set_state(m->g, W_DEAD);
-        w_stop(0);
-        w_quit(m);
-    }
-    w_lock(&w_sched.lock, W_RANK_SCHED);
-    w_sched.main_exited = true;
-    w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
 void w_g_main(void)
@@ -644,11 +663,9 @@ void w_g_main(void)
     for (;;) {
         struct w_m *m = w_m();
         struct w_g *g = m->g;
-        w_leave();
+        w_leave_on(m);
         g->fn(g->arg);
-        m = w_enter();
-        main_ends(m, false);
-        end(m);
+        end(w_enter(), false);
     }
 }
 
@@ -657,10 +674,9 @@ void weft_exit(void)
     struct w_m *m = w_enter();
     if (m == NULL)
         w_fatal("weft_exit outside a goroutine");
-    main_ends(m, true);
     if (unlikely(w_carries_eh(m)))
         w_swap_eh(m, (struct w_eh){0}); /* it leaves a handler for good */
-    end(m);
+    end(m, true);
     w_restart(w_stack_top(m->g->stack_class, m->g->stack_lo));
 }
 

@@ -331,6 +331,14 @@ static bool take(weft_mutex *mu, uint32_t clear)
     return false;
 }
 
+/* The word, as whoever has the lock sees it. Byte by byte, as in weft_unlock. */
+static uint32_t word_of_owner(const weft_mutex *mu)
+{
+    const unsigned char *at = (const unsigned char *)&mu->state_;
+    uint32_t low = __atomic_load_n(&at[0], __ATOMIC_RELAXED), high = __atomic_load_n(&at[1], __ATOMIC_RELAXED);
+    return low | high << 8; /* relaxed: what is done with it fails if it has changed, or looks again */
+}
+
 static bool must_look(uint32_t s, bool owners)
 {
     return s & WAITERS && (owners || !(s & WOKEN));
@@ -340,7 +348,7 @@ static bool must_look(uint32_t s, bool owners)
  * still locked. *was: what the word was. */
 static bool release(weft_mutex *mu, bool owners, uint32_t *was)
 {
-    uint32_t s = ld_relaxed(word(mu));
+    uint32_t s = word_of_owner(mu);
     if (s & LOCK_BYTE)
         hold(mu, NULL);
     do {

@@ -72,10 +72,13 @@ static inline void w_landed(struct w_m *m)
 /* From here on n runs on m. (Always inlined, and so the next: compilers take the note of a probe for much code.) */
 static inline __attribute__((always_inline)) void w_begin_run(struct w_m *m, struct w_g *n)
 {
-    w_count(&m->p->count.switches);
-    st_relaxed(&m->p->level, ld_relaxed(&n->level)); /* relaxed: who looks for a P to preempt may see it late */
+    struct w_p *p = m->p;
+    int8_t level = ld_relaxed(&n->level);
+    w_count(&p->count.switches);
+    if (unlikely(ld_relaxed(&p->level) != level)) /* a store each time costs a start 1.4 ns */
+        st_relaxed(&p->level, level);             /* relaxed: who looks for a P to preempt may see it late */
     w_set_state(n, W_RUNNING);
-    w_probe_switch(m, n);
+    w_probe_switch(m, p, n);
     m->g = n;
 }
 
@@ -86,20 +89,16 @@ static inline __attribute__((always_inline)) void w_enter_g(struct w_m *m, struc
     w_begin_run(m, n);
 }
 
-static inline __attribute__((always_inline)) void w_switch_told(struct w_m *m, struct w_g *n, w_after *after, void *arg,
-                                                                bool traced)
+static inline __attribute__((always_inline)) struct w_m *w_switch_told(struct w_m *m, struct w_g *n, w_after *after,
+                                                                       void *arg, bool traced)
 {
     struct w_g *g = m->g;
     g->err = w_get_errno(m);
-    if (unlikely(g->flags & W_G_CANARY))
-        w_check_canary(g);
     m->prev = g;
     m->after = after;
     m->after_arg = arg;
-    if (n != NULL && unlikely((g->flags | n->flags) & W_G_APART)) {
-        m->picked = n; /* it or we need a certain thread, or its name: not decided here */
-        n = NULL;
-    }
+    if (unlikely(n == NULL || (g->flags | n->flags) & (W_G_APART | W_G_CANARY)))
+        n = w_switch_target(m, g, n);
     if (traced)
         w_trace_switch(m, g, n);
     if (n != NULL) {
@@ -111,18 +110,20 @@ static inline __attribute__((always_inline)) void w_switch_told(struct w_m *m, s
         W_SAN_LEAVE(g, m, m->own_lo, m->own_size, ld_relaxed(&g->state) == W_DEAD);
         w_switch(&g->sp, m->sp);
     }
-    w_landed(w_m());
+    m = w_m();
+    w_landed(m);
+    return m;
 }
 
 /* Leaves the running goroutine for n (NULL: for the search on the M's own stack). `after` is done to it when it is off
- * its stack. Returns when it is resumed, perhaps on another M. Traced, or with exceptions in flight, it is a copy of its own: a call in
+ * its stack. Returns when it is resumed, with the M on which. Traced, or with exceptions in flight, it is a copy of its own: a call in
  * the midst of this one would cost registers all the time. */
-static inline __attribute__((always_inline)) void w_switch_from(struct w_m *m, struct w_g *n, w_after *after, void *arg)
+static inline __attribute__((always_inline)) struct w_m *w_switch_from(struct w_m *m, struct w_g *n, w_after *after,
+                                                                       void *arg)
 {
     if (w_traced() || unlikely(w_carries_eh(m)))
-        w_switch_slow(m, n, after, arg);
-    else
-        w_switch_told(m, n, after, arg, false);
+        return w_switch_slow(m, n, after, arg);
+    return w_switch_told(m, n, after, arg, false);
 }
 
 /* Puts the running goroutine to sleep. `after(arg)` lets go of what guards its waking, once it is off its stack. */

@@ -21,7 +21,7 @@
 
 #define w_probe_spawn(g)              DTRACE_PROBE3(weft, spawn, (g)->id, (g)->name, (g)->fn)
 #define w_probe_end(g)                DTRACE_PROBE2(weft, end, (g)->id, (g)->name)
-#define w_probe_switch(m, g)          DTRACE_PROBE5(weft, switch, (g)->id, (g)->name, (g)->fn, (m)->p->id, (m)->id)
+#define w_probe_switch(m, p, g)       DTRACE_PROBE5(weft, switch, (g)->id, (g)->name, (g)->fn, (p)->id, (m)->id)
 #define w_probe_park(g, reason, what) DTRACE_PROBE4(weft, park, (g)->id, (g)->name, (int)(reason), what)
 #define w_probe_ready(g)              DTRACE_PROBE3(weft, ready, (g)->id, (g)->name, (g)->fn)
 #define w_probe_steal(p, victim, g)   DTRACE_PROBE4(weft, steal, (g)->id, (g)->name, (p)->id, (victim)->id)
@@ -34,7 +34,7 @@
 
 #define w_probe_spawn(g)              ((void)0)
 #define w_probe_end(g)                ((void)0)
-#define w_probe_switch(m, g)          ((void)0)
+#define w_probe_switch(m, p, g)       ((void)0)
 #define w_probe_park(g, reason, what) ((void)0)
 #define w_probe_ready(g)              ((void)0)
 #define w_probe_steal(p, victim, g)   ((void)0)

@@ -196,17 +196,9 @@ static void forget_use(struct w_g *g)
     change_level(g, W_HEAVY, W_NORMAL);
 }
 
-static inline __attribute__((always_inline)) void place(struct w_p *p, struct w_g *g, enum w_kind kind, bool waited)
+static inline __attribute__((always_inline)) void place_here(struct w_p *p, struct w_g *g, enum w_kind kind)
 {
     struct w_g *old = ld_relaxed(&p->slot);
-    if (unlikely(ld_relaxed(&g->level) != W_NORMAL)) { /* relaxed: who lends it a priority now comes too late for it */
-        if (waited)
-            forget_use(g);
-        if (ld_relaxed(&g->level) != W_NORMAL) {
-            w_enqueue_global(g, kind == W_FRESH);
-            return;
-        }
-    }
     if (likely(old == NULL)) {
         if (likely(w_sched.hiding) && (kind == W_HANDOFF || w_runq_len(&p->runq) == 0))
             fill_slot(p, g, kind);
@@ -219,6 +211,24 @@ static inline __attribute__((always_inline)) void place(struct w_p *p, struct w_
     } else {
         w_share(p, g, kind);
     }
+}
+
+static __attribute__((noinline)) void place_special(struct w_p *p, struct w_g *g, enum w_kind kind, bool waited)
+{
+    if (waited)
+        forget_use(g);
+    if (ld_relaxed(&g->level) == W_NORMAL)
+        place_here(p, g, kind);
+    else
+        w_enqueue_global(g, kind == W_FRESH);
+}
+
+static inline __attribute__((always_inline)) void place(struct w_p *p, struct w_g *g, enum w_kind kind, bool waited)
+{
+    if (likely(ld_relaxed(&g->level) == W_NORMAL)) /* relaxed: who lends it a priority now comes too late for it */
+        place_here(p, g, kind);
+    else
+        place_special(p, g, kind, waited);
 }
 
 /* To run before all others of p, which is about to be taken over by another M: before urgent ones too, if it is one itself or if
@@ -266,13 +276,13 @@ static inline __attribute__((always_inline)) void enqueue(struct w_p *p, struct 
     announce(p);
 }
 
-void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind)
+void w_enqueue_fresh(struct w_p *p, struct w_g *g)
 {
-    enqueue(p, g, kind);
+    enqueue(p, g, W_FRESH);
 }
 
 /* Who has waited, on a thread without a P. */
-static void enqueue_woken_global(struct w_g *g)
+static __attribute__((noinline)) void enqueue_woken_global(struct w_g *g)
 {
     forget_use(g);
     w_enqueue_global(g, false);
@@ -299,15 +309,16 @@ void w_enqueue_all(struct w_p *p, struct w_g *first)
 
 static inline __attribute__((always_inline)) void ready(struct w_g *g)
 {
-    struct w_m *m = w_m();
+    const struct w_m *m = w_m();
+    struct w_p *p = likely(m != NULL) ? m->p : NULL;
     w_set_state(g, W_RUNNABLE);
     w_probe_ready(g);
-    if (m != NULL && m->p != NULL) {
-        place(m->p, g, W_HANDOFF, true);
-        announce(m->p);
-        return;
+    if (likely(p != NULL)) {
+        place(p, g, W_HANDOFF, true);
+        announce(p);
+    } else {
+        enqueue_woken_global(g);
     }
-    enqueue_woken_global(g);
 }
 
 static __attribute__((noinline)) void ready_traced(struct w_g *g)
@@ -473,9 +484,12 @@ static struct w_g *fair_turn(struct w_p *p)
     return g != NULL || !ring_first ? g : w_globq_get(p, 1);
 }
 
-/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. For a caller that holds something: *due, and
- * nobody, if events are due that could need it. */
-static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
+/* Nobody before events have been seen to. */
+#define EVENTS_FIRST ((struct w_g *)1)
+
+/* Every so many picks, hand-offs too: who is not on this P's queues, or not in turn. For a caller that holds something EVENTS_FIRST, if
+ * some are due: they could need it. */
+static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool holding)
 {
     uint32_t past_fresh = p->picks % FRESH_TURN, past_fair = p->picks % FAIR_TURN;
     uint32_t to_fresh = FRESH_TURN - past_fresh, to_fair = FAIR_TURN - past_fair;
@@ -485,10 +499,8 @@ static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
     if (past_fair != 0)
         return NULL;
     if (events_due(p)) {
-        if (due != NULL) {
-            *due = true;
-            return NULL;
-        }
+        if (holding)
+            return EVENTS_FIRST;
         take_events(p);
     }
     return fair_turn(p);
@@ -498,16 +510,16 @@ static __attribute__((noinline)) struct w_g *pick_fair(struct w_p *p, bool *due)
 static inline __attribute__((always_inline)) struct w_g *pick(struct w_p *p, bool holding)
 {
     struct w_g *g;
-    bool due = false;
     uint32_t picks = ++p->picks;
     if (unlikely(ld_relaxed(&p->attn) & W_ATTN_AGE))
         age(p);
     if (unlikely(ld_relaxed(&w_sched.soon) > 0) && (g = take_soon(p)) != NULL) /* relaxed: a hint, looked at again */
         goto slice;
-    if (unlikely((int32_t)(picks - p->fair_pick) >= 0) && (g = pick_fair(p, holding ? &due : NULL)) != NULL)
+    if (unlikely((int32_t)(picks - p->fair_pick) >= 0) && (g = pick_fair(p, holding)) != NULL) {
+        if (holding && g == EVENTS_FIRST)
+            return NULL;
         goto slice;
-    if (holding && unlikely(due))
-        return NULL;
+    }
     if (likely((g = empty_slot(p)) != NULL)) {
         if (p->slot_kind == W_HANDOFF)
             return g; /* on its waker's slice */
@@ -611,7 +623,7 @@ static inline struct w_g *next(struct w_p *p, const struct w_g *g)
 
 /* ---- switching -------------------------------------------------------------------------------------------------- */
 
-void w_check_canary(const struct w_g *g)
+static void check_canary(const struct w_g *g)
 {
     if (likely(*(const uint64_t *)(const void *)g->stack_lo == 0))
         return;
@@ -619,13 +631,26 @@ void w_check_canary(const struct w_g *g)
     w_fatal("a stack without a guard page was overrun: what lies below it may be damaged");
 }
 
-__attribute__((noinline)) void w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg)
+/* Of two who are not to be switched between without a look at them, or of one who has found nobody: n, or NULL for the M's own stack. */
+__attribute__((noinline)) struct w_g *w_switch_target(struct w_m *m, const struct w_g *g, struct w_g *n)
+{
+    if (g->flags & W_G_CANARY)
+        check_canary(g);
+    if (n != NULL && (g->flags | n->flags) & W_G_APART) {
+        m->picked = n; /* one of them needs a certain thread, or its name: not decided here */
+        return NULL;
+    }
+    return n;
+}
+
+__attribute__((noinline)) struct w_m *w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg)
 {
     bool carries = w_carries_eh(m);
     struct w_eh eh = carries ? w_swap_eh(m, (struct w_eh){0}) : (struct w_eh){0};
-    w_switch_told(m, n, after, arg, w_traced());
+    m = w_switch_told(m, n, after, arg, w_traced());
     if (carries)
-        w_swap_eh(w_m(), eh);
+        w_swap_eh(m, eh);
+    return m;
 }
 
 /* Runs g from the M's own stack until something leaves to that again. */
@@ -685,9 +710,9 @@ void weft_yield(void)
     struct w_g *n = next(m->p, m->g);
     if (n != NULL) {
         w_set_state(m->g, W_RUNNABLE);
-        w_switch_from(m, n, w_after_yield, NULL);
+        m = w_switch_from(m, n, w_after_yield, NULL);
     }
-    w_leave();
+    w_leave_on(m);
 }
 
 /* It was asked to. Who must not be stopped now is asked again when it may (preempt.c). */
@@ -710,8 +735,7 @@ static struct w_m *let_others_run(struct w_m *m)
     if (n == NULL || !(n->flags & W_G_STOPPED) || (g->flags | n->flags) & W_G_APART)
         w_let_signals_in(m);
     w_set_state(g, W_PREEMPTED);
-    w_switch_from(m, n, w_after_global, NULL);
-    return w_m();
+    return w_switch_from(m, n, w_after_global, NULL);
 }
 
 /* The gate is closed: somebody wants something of this M. Every runtime call of a goroutine passes here. */

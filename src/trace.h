@@ -102,8 +102,8 @@ static inline void w_view_reset(struct w_tape *t, enum w_reader reader, uint64_t
     v->first = true;
 }
 
-/* Is anybody interested? Alone in its line, which all have in their caches. */
-extern _Atomic uint32_t w_tracing;
+/* Is anybody interested? Alone in its line, which all have in their caches. (Hidden: else its address is looked up each time.) */
+extern _Atomic uint32_t w_tracing __attribute__((visibility("hidden")));
 #define w_traced() __builtin_expect(ld_relaxed(&w_tracing) != 0, 0)
 
 /* ---- hooks: called if w_traced() ---------------------------------------------------------------------------------- */

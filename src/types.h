@@ -409,6 +409,6 @@ struct w_sched {
     struct w_p *ps[W_MAX_PROCS]; /* constant once set; [0, p_count) */
 };
 
-extern struct w_sched w_sched;
+extern struct w_sched w_sched __attribute__((visibility("hidden"))); /* else its address is looked up each time */
 
 #endif

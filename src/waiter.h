@@ -130,6 +130,16 @@ static inline void w_waitq_remove(struct w_waiter *w)
         q->tail = w->prev;
 }
 
+/* The first, which is known to be there. */
+static inline void w_waitq_drop_first(struct w_waitq *q, struct w_waiter *first)
+{
+    struct w_waiter *next = first->next;
+    first->linked = false;
+    st_relaxed(&q->head, next);
+    if (next != NULL)
+        next->prev = NULL;
+}
+
 /* Ends the wait in favour of w. false: somebody else has ended it. */
 static inline bool w_claim(struct w_waiter *w)
 {
@@ -147,7 +157,7 @@ static inline struct w_waiter *w_waitq_take(struct w_waitq *q)
 {
     struct w_waiter *w;
     while ((w = w_waitq_first(q)) != NULL) {
-        w_waitq_remove(w);
+        w_waitq_drop_first(q, w);
         if (likely(w_claim(w)))
             return w;
     }

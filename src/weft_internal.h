@@ -112,15 +112,15 @@ bool w_p_retire(struct w_m *m);
 
 void w_quit(struct w_m *m) __attribute__((noreturn));
 void w_run(struct w_m *m, struct w_g *g);
-void w_check_canary(const struct w_g *g);
-void w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg); /* of park.h */
+struct w_g *w_switch_target(struct w_m *m, const struct w_g *g, struct w_g *n);     /* of park.h */
+struct w_m *w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *arg); /* of park.h */
 struct w_g *w_pick(struct w_p *p);
 struct w_g *w_pick_own(struct w_p *p);
 struct w_g *w_pick_here(struct w_p *p);
 struct w_g *w_events_turn(struct w_p *p);
 bool w_work_to_share(void);
 void w_ready(struct w_g *g);
-void w_enqueue(struct w_p *p, struct w_g *g, enum w_kind kind);
+void w_enqueue_fresh(struct w_p *p, struct w_g *g); /* it never ran */
 void w_enqueue_all(struct w_p *p, struct w_g *first);
 void w_enqueue_global(struct w_g *g, bool fresh);
 void w_expose(struct w_p *p);
@@ -349,13 +349,17 @@ static inline void w_step_out(struct w_m *m)
     st_release(&m->in_runtime, 0); /* [GT-1] what we did to our P, for the monitor */
 }
 
-/* Leaves it. Somebody may have asked for our P meanwhile, and what we run may not come back soon. */
-static inline void w_leave(void)
+/* Leaves it. Somebody may have asked for our P meanwhile, and what we run may not come back soon. m: this thread's still. */
+static inline void w_leave_on(struct w_m *m)
 {
-    struct w_m *m = w_m();
     if (unlikely(ld_relaxed(&m->gate) == NULL))
         m = w_enter_slow(m);
     w_step_out(m);
+}
+
+static inline void w_leave(void)
+{
+    w_leave_on(w_m());
 }
 
 /* Around a call that may block and that the end of the run waits for, because others rely on its end; by any thread. 0, or -EPERM: no

@@ -252,8 +252,8 @@ inline announce_slow()
     done = false
 }
 
-/* w_enqueue, by a running goroutine. */
-inline w_enqueue()
+/* enqueue, by a running goroutine. */
+inline enqueue()
 {
 #ifdef BROKEN_CHECK_BEFORE_PUBLISH
     outside[me] = false;
@@ -479,7 +479,7 @@ running:
     outside[me] = true;
     if
     :: d_step { spawns > 0 -> spawns-- }
-        w_enqueue();
+        enqueue();
         goto running
     :: d_step { blocks > 0 -> blocks-- }
         outside[me] = false;
