@@ -114,7 +114,8 @@ WEFT_API void weft_preempt_on(void);
 WEFT_API void weft_steady_(int change);
 
 /* Code of the shared object that this address lies in may be stopped like the main program's. It must not rely on staying on its
- * thread. -EINVAL: no object is there; -EPERM: that of libc, the dynamic linker, or Weft; -ENOSPC: that were more than 64. */
+ * thread, and is to stay loaded. -EINVAL: no object is there; -EPERM: that of libc, the dynamic linker, or Weft; -ENOSPC: that were
+ * more than 64. */
 WEFT_API int weft_preempt_allow(const void *address);
 
 /* ---- channels --------------------------------------------------------------------------------------------------- */

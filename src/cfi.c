@@ -6,7 +6,7 @@
  *
  * A row is found once and kept in a table by its pc (a hash, the last one stays): a million goroutines wait in a few places, and then a
  * frame costs 20 ns instead of 500. The table of a dump lives as long as that; each M has a small one for preemption (preempt.c), which
- * is emptied when objects have come. Who is stopped is stopped in the same few functions again and again, but at any of their addresses:
+ * is emptied when objects have come or gone. Who is stopped is stopped in the same few functions again and again, but at any of their addresses:
  * so functions are kept as well, which spares the search (2 us if the tables are not in the cache).
  *
  * It takes no lock and no memory, if libc has _dl_find_object (since 2.35).
@@ -29,7 +29,7 @@ struct function {
 
 struct w_rows {
     unsigned bits;              /* of their number */
-    unsigned long long objects; /* that the linker had loaded when the first of them was found */
+    unsigned long long objects; /* that the linker had loaded and unloaded when the first of them was found */
     struct function function[1 << FUNCTION_BITS];
     struct w_row row[];
 };

@@ -3,8 +3,8 @@
  * Whose code an address is: of the main program, of the runtime (the section weft_text, wherever it is linked), of an object that the
  * user has allowed to be preempted, of another one.
  *
- * The dynamic linker says which objects there are; it counts those that it has loaded, so a look whether any came since costs
- * 0.2 us. The table of the others is made anew then. Allowed objects are never taken out.
+ * The dynamic linker says which objects there are; it counts those that it has loaded and unloaded, so a look whether any came or went
+ * since costs 0.2 us. The table of the others is made anew then. Allowed objects are never taken out.
  *
  * A signal handler may be reading the table before, which is freed by whoever next finds no handler inside:
  *   CO1  a handler says that it is inside (w_code_begin), then takes the table; who changes it puts the new one in place, then looks whether
@@ -38,11 +38,11 @@ static struct {
     struct w_spin lock;             /* of whoever changes it */
     _Atomic uint32_t allowed_count; /* [0]: the main program */
     struct range allowed[MAX_ALLOWED];
-    _Atomic(struct others *) others; /* or NULL */
-    struct others *old;              /* out of use, but perhaps being read (CO1); lock */
-    _Atomic unsigned long long adds; /* that the linker had loaded when others was made */
-    _Atomic uint32_t inside;         /* handlers that may be reading */
-    bool shared_libc;                /* there is another object besides the main program and the kernel's */
+    _Atomic(struct others *) others;    /* or NULL */
+    struct others *old;                 /* out of use, but perhaps being read (CO1); lock */
+    _Atomic unsigned long long changes; /* how many the linker had loaded and unloaded when others was made */
+    _Atomic uint32_t inside;            /* handlers that may be reading */
+    bool shared_libc;                   /* there is another object besides the main program and the kernel's */
 } code;
 
 extern const char __start_weft_text[] __attribute__((visibility("hidden"))); /* the linker makes these two */
@@ -110,9 +110,9 @@ bool w_code_hides_tls(void)
     return o != NULL && o->hides_tls;
 }
 
-unsigned long long w_code_objects(void)
+unsigned long long w_code_changes(void)
 {
-    return ld_relaxed(&code.adds); /* relaxed: only compared */
+    return ld_relaxed(&code.changes); /* relaxed: only compared */
 }
 
 struct w_span w_code_span(void)
@@ -183,18 +183,18 @@ static void allow_main_program(void)
         dl_iterate_phdr(look_at_object, &first);
 }
 
-static int count_adds(struct dl_phdr_info *info, size_t size, void *arg)
+static int count_changes(struct dl_phdr_info *info, size_t size, void *arg)
 {
     (void)size;
-    *(unsigned long long *)arg = info->dlpi_adds;
+    *(unsigned long long *)arg = info->dlpi_adds + info->dlpi_subs;
     return 1;
 }
 
-static unsigned long long adds_now(void)
+static unsigned long long changes_now(void)
 {
-    unsigned long long adds = 0;
-    dl_iterate_phdr(count_adds, &adds);
-    return adds;
+    unsigned long long changes = 0;
+    dl_iterate_phdr(count_changes, &changes);
+    return changes;
 }
 
 /* Objects that are there when the program starts have theirs beside the thread pointer, in the mapping that an M knows as its own;
@@ -282,14 +282,15 @@ static struct others *take_old_locked(void)
 
 void w_code_refresh(void)
 {
-    unsigned long long adds = adds_now();
-    if (ld_relaxed(&code.others) != NULL && ld_relaxed(&code.adds) == adds) /* relaxed: only compared */
+    unsigned long long changes = changes_now();
+    if (ld_relaxed(&code.others) != NULL && ld_relaxed(&code.changes) == changes) /* relaxed: only compared */
         return;
     struct others *o = make_others(), *unused = o;
     if (o == NULL)
         return;
     w_spin_lock(&code.lock);
-    bool late = ld_relaxed(&code.others) != NULL && ld_relaxed(&code.adds) >= adds; /* somebody was here meanwhile */
+    bool late =
+        ld_relaxed(&code.others) != NULL && ld_relaxed(&code.changes) >= changes; /* somebody was here meanwhile */
     if (!late && !is_same(ld_relaxed(&code.others), o)) {
         unused = xchg_seq(&code.others, o); /* [CO-2] */
         if (unused != NULL) {
@@ -299,7 +300,7 @@ void w_code_refresh(void)
         unused = take_old_locked();
     }
     if (!late)
-        st_relaxed(&code.adds, adds);
+        st_relaxed(&code.changes, changes);
     w_spin_unlock(&code.lock);
     free_all(unused);
 }

@@ -303,9 +303,9 @@ bool w_leave_frame(struct w_rows *rows, struct w_regs *regs, struct w_stack_view
     const struct w_row *row = w_row_of(rows, regs->pc - regs->called);
     struct w_regs next;
     uintptr_t cfa, sp = regs->r[W_REG_SP];
-    if ((row == NULL || row->signal) && is_sigreturn(regs->pc))
+    if ((row == NULL || row->signal) && !view->ours && is_sigreturn(regs->pc))
         return leave_signal(regs, view);
-    if (row == NULL || row->rule[row->ra].how == W_UNDEFINED)
+    if (row == NULL || (row->signal && view->ours) || row->rule[row->ra].how == W_UNDEFINED)
         return false;
     if (!find_cfa(row, regs, view, &cfa) || !apply(&next, regs, row, view, cfa))
         return !view->ours && guess(rows, regs, view);

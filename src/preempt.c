@@ -161,7 +161,7 @@ static bool called_by_other_code(struct w_m *m, const ucontext_t *uc)
     w_view_init(&view, w_context_sp(uc) - W_RED_ZONE, (uintptr_t)w_stack_top(m->g->stack_class, m->g->stack_lo));
     view.ours = true;
     w_regs_of_context(&regs, uc);
-    w_rows_refresh(m->rows, w_code_objects());
+    w_rows_refresh(m->rows, w_code_changes());
     for (int frames = 0; frames < MAX_FRAMES && w_leave_frame(m->rows, &regs, &view); frames++) {
         if (w_code_is_entry(regs.pc))
             return false;

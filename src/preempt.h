@@ -15,11 +15,12 @@ bool w_code_is_ours(uintptr_t pc);  /* the runtime's */
 bool w_code_is_entry(uintptr_t pc); /* where every goroutine starts */
 void w_code_begin(void);            /* around the next three: a table that they read is not freed */
 void w_code_end(void);
-bool w_code_is_other(uintptr_t pc);      /* of any other object */
-struct w_span w_code_span(void);         /* all other objects lie in it, and perhaps more */
-bool w_code_hides_tls(void);             /* an address in some thread's storage may not look like one */
-unsigned long long w_code_objects(void); /* how many the linker has ever loaded, when that was last asked */
-void w_code_refresh(void);               /* objects may have come since */
+bool w_code_is_other(uintptr_t pc); /* of any other object */
+struct w_span w_code_span(void);    /* all other objects lie in it, and perhaps more */
+bool w_code_hides_tls(void);        /* an address in some thread's storage may not look like one */
+unsigned long long
+w_code_changes(void);      /* how many the linker has ever loaded and unloaded, when that was last asked */
+void w_code_refresh(void); /* objects may have come or gone since */
 void w_code_init(void);
 void w_code_done(void);
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Nobody is stopped in libc, nor in what libc or a signal has called; who has come back from there is. */
 #include "preempts.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <search.h>
 #include <setjmp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 /* ---- in libc ------------------------------------------------------------------------------------------------------ */
@@ -332,3 +337,66 @@ CASE(who_jumps_over_its_own_frames_may_be_stopped)
         return;
     EACH_PROCS(p) CHECK_EQ(run_on(p, jumps_main, NULL), 0);
 }
+
+/* ---- code without unwind tables, as in some ciphers --------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+
+/* outlast, of pest.rounds. */
+void outlast_without_tables(_Atomic long *rounds, int n);
+__asm__(".text\n"
+        "outlast_without_tables:\n\t"
+        "movq (%rdi), %rax\n"
+        "1:\tmovq (%rdi), %rcx\n\t"
+        "cmpq %rax, %rcx\n\t"
+        "je 1b\n\t"
+        "movq %rcx, %rax\n\t"
+        "decl %esi\n\t"
+        "jnz 1b\n\t"
+        "ret\n");
+
+static bool forbid(unsigned call)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof code[0], code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+/* A word of libc's on the stack has it walked through. */
+static void no_tables_main(void *arg)
+{
+    void *volatile word = (void *)getpid;
+    (void)arg;
+    beats_start();
+    pest_start();
+    for (int i = 0; i < 20; i++) {
+        long before = beats;
+        outlast_without_tables(&pest.rounds, 5);
+        CHECK(nobody_ran_since(before));
+        CHECK(word != NULL);
+        weft_yield();
+    }
+    pest_stop();
+    end_all();
+}
+
+static void run_without_tables(void)
+{
+    if (!forbid(SYS_process_vm_readv))
+        skipped("calls cannot be forbidden here");
+    CHECK_EQ(run_on(1, no_tables_main, NULL), 0);
+}
+
+CASE(code_without_tables_is_left_alone_and_no_call_is_made_to_find_out)
+{
+    static char text[4096];
+    if (!never_stopped())
+        CHECK(child_is_well(run_without_tables, text, sizeof text));
+}
+
+#endif

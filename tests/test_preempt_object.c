@@ -315,6 +315,28 @@ static void tables_main(void *arg)
     end_all();
 }
 
+/* What was learnt about its code is of no use for what comes to lie there. */
+static void forget_main(void *arg)
+{
+    (void)arg;
+    load();
+    w_code_refresh();
+    unsigned long long before = w_code_changes();
+    CHECK_EQ(dlclose(object.handle), 0);
+    w_code_refresh();
+    CHECK(w_code_changes() != before);
+}
+
+static void run_forget(void)
+{
+    CHECK_EQ(run_on(1, forget_main, NULL), 0);
+}
+
+CASE(an_object_that_has_gone_is_forgotten)
+{
+    in_child(run_forget);
+}
+
 static void run_tables(void)
 {
     CHECK_EQ(weft_run_with(&(weft_config){.procs = 2, .stack_size = 256 << 10}, tables_main, NULL), 0);
