@@ -11,7 +11,8 @@
  *   - prints a line now and then, if WEFT_DEBUG=schedtrace asks for it (stats_text.c).
  *
  * How often it looks: soon again (MIN_DELAY) while it has something to do or to watch, then twice as long each time, up
- *   to BUSY       while a P is busy and hardly switches: its thread may block without a word,
+ *   to BUSY       while a P is busy and hardly switches: its thread may block without a word; while all do nothing but compute, for a
+ *                 fourth of the time for which they have, up to CALM,
  *   to ATTENTIVE  while some P is idle and another is not (then W4 relies on it), or a P is busy, be it that all of them move
  *                 or that there are timers or descriptors that are waited for,
  *   to MAX_DELAY  while all threads with a P sleep in the kernel, or one is wanted that could not be made,
@@ -33,6 +34,7 @@ static const int64_t AWAKE = 100 * WEFT_USEC; /* of a processor's time without a
 static const int64_t MAX_DELAY = 10 * WEFT_MSEC;
 static const int64_t BUSY =
     400 * WEFT_USEC; /* two such looks and a short one, and it is found: within a millisecond or two */
+static const int64_t CALM = WEFT_MSEC; /* a look beside threads that compute costs 13 us: 3 % of a core, now 1 */
 static const int64_t PAGE_LIMIT = 10 * WEFT_MSEC; /* who waits for a page that long may as well be in a call */
 static const int64_t FOUND_LATELY = WEFT_SEC;     /* where one has blocked so, others will: twice as often */
 static const int64_t TRIM_DELAY = WEFT_SEC;
@@ -62,6 +64,7 @@ struct look {
     int64_t since;   /* the look before */
     bool moving;     /* some P has switched so often since then that it sees to timers and descriptors */
     bool dwelling;   /* some P has not, though a thread has it */
+    bool stirred;    /* some goroutine has left its thread by itself since then, or a thread sleeps: others will */
     bool eve;        /* somebody's of high priority will be woken by us, and soon */
     int64_t again;   /* how long until somebody's time is up */
 };
@@ -103,54 +106,6 @@ static void look_at_blocked(struct look *l, struct w_p *p, struct w_m *m)
     w_p_retake(p, m);
 }
 
-/* By the kernel's number: pthread_create may not have returned yet, or the thread not have begun (0). */
-int64_t w_thread_cpu(pid_t tid)
-{
-    enum { OF_A_THREAD = 6 };
-    struct timespec ts = {0};
-    if (tid != 0)
-        W_RESULT(clock_gettime((clockid_t)(~(unsigned)tid << 3 | OF_A_THREAD), &ts));
-    return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
-}
-
-void w_thread_text(pid_t tid, const char *file, char *text, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/%s", (int)tid, file);
-    long fd = w_sys_open(path, O_RDONLY | O_CLOEXEC, 0);
-    long n = fd >= 0 ? w_sys_read((int)fd, &(struct iovec){text, size - 1}, 1, -1) : 0;
-    if (fd >= 0)
-        w_sys_close((int)fd);
-    text[n > 0 ? n : 0] = '\0';
-}
-
-char w_thread_state(pid_t tid)
-{
-    char text[256];
-    w_thread_text(tid, "stat", text, sizeof text);
-    const char *end = strrchr(text, ')'); /* of its name */
-    return end != NULL && end[1] == ' ' ? end[2] : '?';
-}
-
-/* Does it sleep in a call? Not if it waits for a page, or a debugger has stopped it: it will go on computing. Where nobody tells (a
- * process that may not read about itself), its state has to do. */
-static bool is_in_call(pid_t tid, char state)
-{
-    char text[256];
-    w_thread_text(tid, "syscall", text, sizeof text); /* its number; -1: in none; "running" */
-    return text[0] == '\0' ? state == 'S' || state == 'D' : text[0] >= '0' && text[0] <= '9';
-}
-
-/* How often it has gone to sleep; -1: it is not known. */
-static long naps_of_thread(pid_t tid)
-{
-    static const char WORDS[] = "\nvoluntary_ctxt_switches:";
-    char text[4096];
-    w_thread_text(tid, "status", text, sizeof text);
-    const char *at = strstr(text, WORDS);
-    return at != NULL ? strtol(at + sizeof WORDS - 1, NULL, 10) : -1;
-}
-
 /* Its clock was read at this look and at the one before. That one may have kept it from its CPU, or not, and so did waking us up; if it
  * was short, what is left counts. */
 enum w_computed w_computed(const struct w_p *p)
@@ -186,7 +141,7 @@ static bool computes(struct w_p *p, struct w_m *m)
         return true;
     pid_t tid = ld_relaxed(&m->tid);
     int64_t cpu = w_thread_cpu(tid);
-    long naps = naps_of_thread(tid);
+    long naps = w_thread_naps(tid);
     bool awake = naps >= 0 && naps == p->naps && cpu - p->naps_cpu >= AWAKE;
     /* Once more only after as long: without a core it has not got our signal yet. */
     if (awake || naps != p->naps) {
@@ -215,10 +170,22 @@ static bool sleeps(const struct w_p *p, pid_t tid, int64_t cpu, int64_t now)
 {
     char state = w_thread_state(tid);
     bool long_since = now - p->still_since >= PAGE_LIMIT; /* also where no descriptor was left to ask with */
-    return state != 'R' && (long_since || is_in_call(tid, state)) && w_thread_cpu(tid) == cpu;
+    return state != 'R' && (long_since || w_thread_in_call(tid, state)) && w_thread_cpu(tid) == cpu;
 }
 
-/* The P has not switched: does its thread run at all, if others wait? */
+/* Its clock has moved since the look before, but less than it would have if it only computed, and not because it has no core. */
+static bool has_stopped(const struct w_p *p, pid_t tid)
+{
+    return w_computed(p) == W_HARDLY && w_thread_state(tid) != 'R';
+}
+
+static int64_t calm_for(int64_t now)
+{
+    return now - w_sched.stirred_at;
+}
+
+/* The P has not switched: does its thread run at all, if others wait? Where looks are rare, the first one that finds it stopped is
+ * followed by another one soon. */
 static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
     uint32_t looked = m != NULL ? ld_acquire(&m->looked) : 0; /* [LO-3] before in_runtime */
@@ -244,13 +211,15 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     if (cpu != before)
         p->still_since = l->now;
     l->busy |= cpu != before;
-    if ((before >= 0 && cpu != before) || !wanted)
-        return; /* it computes, or nobody minds */
-    l->watch |= before >= 0;
-    bool asleep = before >= 0 && sleeps(p, tid, cpu, l->now);
+    if (before < 0 || !wanted)
+        return; /* it is not known yet, or nobody minds */
+    bool moved = cpu != before;
+    bool asleep = moved ? calm_for(l->now) > 4 * BUSY && has_stopped(p, tid) : sleeps(p, tid, cpu, l->now);
+    l->stirred |= asleep;
+    l->watch |= asleep;
     if (ld_acquire(&m->looked) != looked) /* [LO-3] */
         return;                           /* it may have slept for that only */
-    if (asleep && w_p_take(p, m)) {
+    if (asleep && !moved && w_p_take(p, m)) {
         p->still_m = NULL;
         w_sched.found_at = l->now;
     }
@@ -389,25 +358,30 @@ static void look_at_p(struct look *l, struct w_p *p)
         return;
     }
     p->blocked_seen = NULL;
+    uint64_t switches = ld_relaxed(&p->count.switches);
+    uint64_t own = switches - ld_relaxed(&p->count.cut) + ld_relaxed(&p->count.regions); /* by goroutines themselves */
+    bool switched = switches != p->seen_switches;
+    int64_t moved = (int64_t)(switches - p->seen_switches), asked_at = ld_relaxed(&p->asked_at);
+    int64_t began = moved == 1 && asked_at != 0 ? asked_at : l->now; /* one was stopped then, and the next went on */
+    bool left = own != p->seen_own;
+    l->stirred |= m != NULL && left;
     uint32_t tick = ld_relaxed(&p->tick);
     if (tick != p->seen_tick) {
         p->seen_tick = tick;
-        p->seen_at = l->now;
+        p->seen_at = began;
     }
-    uint64_t switches = ld_relaxed(&p->count.switches);
-    bool switched = switches != p->seen_switches;
-    int64_t moved = (int64_t)(switches - p->seen_switches);
     bool moves = moved >= SOME && moved * WEFT_MSEC >= MOVING * l->since;
     l->moving |= m != NULL && moves;
     l->dwelling |= m != NULL && !moves;
     p->seen_switches = switches;
+    p->seen_own = own;
     if (switched) {
-        p->switched_at = l->now;
+        p->switched_at = began;
         p->urged_at = 0;
         st_relaxed(&p->asked_at, 0);
     }
     look_at_work(p, m, switched);
-    look_at_still(l, p, m, switched);
+    look_at_still(l, p, m, left);
     if (m != NULL && l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
         p->aged_at = l->now;
         bool low =
@@ -537,6 +511,12 @@ static void flush_idle_ps(void)
     w_unlock(&w_sched.lock, W_RANK_SCHED);
 }
 
+/* So long a thread may be asleep without a word before we look. */
+static int64_t unseen_for(int64_t now)
+{
+    return now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : at_least(BUSY, at_most(calm_for(now) / 4, CALM));
+}
+
 /* The longest that we may sleep now. Attention is withdrawn one look before it ends: who still relied on it is seen. */
 static int64_t longest(bool idle, bool memory_left, const struct look *l)
 {
@@ -545,9 +525,8 @@ static int64_t longest(bool idle, bool memory_left, const struct look *l)
     bool often = now || before || (l->events && !idle) || l->unattended;
     st_relaxed(&w_sched.attentive, now);
     st_relaxed(&w_sched.timely, often);
-    int64_t unseen = l->now - w_sched.found_at < FOUND_LATELY ? BUSY / 2 : BUSY;
     if (l->busy && !idle)
-        return at_most(l->dwelling ? unseen : W_ATTENTIVE, w_sched.quantum);
+        return at_most(l->dwelling ? unseen_for(l->now) : W_ATTENTIVE, w_sched.quantum);
     if (often)
         return W_ATTENTIVE;
     if (!idle || ld_relaxed(&w_sched.m_wanted))
@@ -610,6 +589,8 @@ static void monitor(void)
         }
         bool idle = all_idle();
         memory_left |= !idle;
+        if (l.stirred || idle)
+            w_sched.stirred_at = l.now;
         int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, &l);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!idle && !l.busy && delay > BUSY)

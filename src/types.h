@@ -276,7 +276,7 @@ struct w_p {
 
     /* What the monitor remembers of its last look. Monitor. */
     uint32_t seen_tick;
-    uint64_t seen_switches;
+    uint64_t seen_switches, seen_own; /* all, and those that goroutines made by themselves, with their regions */
     struct w_g *seen_slot;
     int64_t seen_at;     /* when seen_tick was first seen */
     int64_t switched_at; /* likewise seen_switches */
@@ -396,6 +396,7 @@ struct w_sched {
     int64_t looked_for, slept;   /* how long the look before took, and the sleep after it; monitor */
     int64_t oversleeps;          /* by how much it wakes up late, in the mean; monitor */
     int64_t found_at;            /* when a thread was last found blocked without a word; monitor */
+    int64_t stirred_at;          /* when last not all that run did nothing but compute; monitor */
     _Atomic bool drowsy;         /* it sleeps long, though a P is taken: nobody waited at its last look */
     _Atomic bool monitor_asleep; /* in a sleep that only a wake-up ends early enough */
     _Atomic uint32_t foreign;    /* calls of foreign threads under way */

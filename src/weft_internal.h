@@ -208,9 +208,15 @@ void w_monitor_wake(void);
 void w_stop(int result);
 void w_stop_locked(int result);
 void w_check_dead_locked(void);
+
+/* ---- thread.c: what the kernel says of a thread ------------------------------------------------------------------- */
+
 int64_t w_thread_cpu(pid_t tid);                                          /* processor time; 0 for tid 0 */
 void w_thread_text(pid_t tid, const char *file, char *text, size_t size); /* what /proc says of it; "": nothing */
-char w_thread_state(pid_t tid); /* as the kernel tells it: R runs or wants to, S and D sleep; '?': it does not */
+char w_thread_state(pid_t tid); /* R runs or wants to, S and D sleep; '?': it is not known */
+bool w_thread_in_call(pid_t tid,
+                      char state); /* of the kernel; not if it waits for a page, or a debugger has stopped it */
+long w_thread_naps(pid_t tid);     /* how often it has gone to sleep; -1: it is not known */
 
 /* ---- foreign.c -------------------------------------------------------------------------------------------------- */
 
