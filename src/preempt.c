@@ -249,6 +249,8 @@ static void stopped(int sig, siginfo_t *info, void *context)
         w_pin(m);
     g->flags |= W_G_STOPPED;
     m = w_enter_slow(m);
+    if (ld_relaxed(&m->gate) == NULL) /* as in w_leave: it was asked while it came back */
+        m = w_enter_slow(m);
     g->flags &= (uint16_t)~W_G_STOPPED;
     if (pin)
         w_unpin(m);

@@ -237,7 +237,8 @@ void w_place_first(struct w_p *p, struct w_g *g)
 {
     w_expose(p);
     fill_slot(p, g, W_HANDOFF);
-    p->owes = ld_relaxed(&g->level) == W_HIGH || ld_relaxed(&p->owed_until) > w_now();
+    if (ld_relaxed(&g->level) == W_HIGH || ld_relaxed(&p->owed_until) > w_now())
+        p->first_pick = p->picks + 1;
 }
 
 /* W4: may the one in the slot wait for its P? */
@@ -439,7 +440,7 @@ static void pay(struct w_p *p)
 /* Somebody of high priority; unless this P owes a turn to the others. */
 static struct w_g *take_high(struct w_p *p)
 {
-    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
+    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 || p->picks == p->first_pick)
         return NULL;
     if (p->owes && w_p_work(p) > 0) {
         pay(p);

@@ -262,6 +262,7 @@ struct w_p {
     enum w_kind slot_kind;                             /* of slot; holder */
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
+    uint32_t first_pick;                               /* nor is that one of picks (w_place_first); holder */
     uint32_t high_picks, others_seen; /* of picks: of high priority; the rest, when that was last looked at; holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */

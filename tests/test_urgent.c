@@ -165,16 +165,21 @@ CASE(an_urgent_one_runs_though_the_others_seem_never_to_compute)
 enum { VISITS = 20, TURNS_BETWEEN = 65 }; /* more than sched.c's FAIR_TURN */
 
 static struct {
-    _Atomic int visits, late;
+    _Atomic int visits, seen; /* seen: the turns of the others when it last came */
+    int late;
 } visit;
+
+static void visit_now(void)
+{
+    visit.seen = hogs.turns;
+    visit.visits++;
+}
 
 static void visit_now_and_then(void *arg)
 {
     int value;
-    while (weft_recv(arg, &value) == 0) {
-        visit.late += hogs.turns != value;
-        visit.visits++;
-    }
+    while (weft_recv(arg, &value) == 0)
+        visit_now();
 }
 
 /* The same, but it waits in a blocking region. */
@@ -183,10 +188,9 @@ static void return_now_and_then(void *arg)
     (void)arg;
     for (int value = 0; value >= 0;) {
         weft_block_enter();
-        bool got = read(alarm_bell.fd[0], &value, sizeof value) == sizeof value;
+        CHECK_EQ(read(alarm_bell.fd[0], &value, sizeof value), sizeof value);
         weft_block_leave();
-        visit.late += !got || hogs.turns != value;
-        visit.visits++;
+        visit_now();
     }
 }
 
@@ -224,7 +228,11 @@ static void *ring_now_and_then(void *arg)
         int from = hogs.turns;
         for (int k = 0; k < 2000 && hogs.turns < from + TURNS_BETWEEN; k++)
             usleep(500);
-        v->ring(hogs.turns);
+        v->ring(i);
+        int rung = hogs.turns; /* a turn that began before is nobody's fault */
+        for (int k = 0; k < 20000 && visit.visits <= i; k++)
+            usleep(500);
+        visit.late += visit.seen > rung;
     }
     return NULL;
 }
@@ -242,6 +250,14 @@ static void yield_now_and_then(void *arg)
             weft_sleep(10 * WEFT_USEC);
     }
     (void)arg;
+}
+
+/* The same with an address of its thread's: where it is stopped, that thread waits for it, and the P goes elsewhere with whoever is next. */
+static void yield_with_errno_now_and_then(void *arg)
+{
+    int *volatile at = &errno;
+    yield_now_and_then(arg);
+    CHECK(at != NULL);
 }
 
 static void visits_main(void *arg)
@@ -284,6 +300,12 @@ CASE(an_urgent_one_that_comes_now_and_then_runs_before_the_hogs_that_wait)
 CASE(an_urgent_one_that_comes_now_and_then_runs_before_the_yielding_ones_that_wait)
 {
     visits_are_on_time((struct visitor){visit_now_and_then, yield_now_and_then, ring_by_channel, close_channel});
+}
+
+CASE(an_urgent_one_that_comes_now_and_then_runs_before_those_that_keep_to_their_threads)
+{
+    visits_are_on_time(
+        (struct visitor){visit_now_and_then, yield_with_errno_now_and_then, ring_by_channel, close_channel});
 }
 
 CASE(an_urgent_one_that_comes_back_from_a_blocking_call_runs_before_the_hogs_that_wait)
