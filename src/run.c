@@ -298,6 +298,7 @@ static void reset(const weft_config *c, const struct w_debug *debug)
     st_relaxed(&w_sched.drowsy, false);
     w_sched.stuck_since = 0;
     w_sched.found_at = 0;
+    w_sched.stirred_at = w_now();
     w_sched.oversleeps = 0;
     st_relaxed(&w_sched.coarse_now, w_now());
     st_relaxed(&w_sched.last_return, w_now());

@@ -176,12 +176,19 @@ static bool sleeps(const struct w_p *p, pid_t tid, int64_t cpu, int64_t now)
 /* Its clock has moved since the look before, but less than it would have if it only computed, and not because it has no core. */
 static bool has_stopped(const struct w_p *p, pid_t tid)
 {
-    return w_computed(p) == W_HARDLY && w_thread_state(tid) != 'R';
+    char state = w_computed(p) == W_HARDLY ? w_thread_state(tid) : 'R';
+    return state == 'S' || state == 'D';
 }
 
+/* For how long nobody has done anything but compute: then looks are rare. Somebody urgent may need us at any time. */
 static int64_t calm_for(int64_t now)
 {
-    return now - w_sched.stirred_at;
+    return w_uses_priorities() ? 0 : now - w_sched.stirred_at;
+}
+
+static bool is_calm(int64_t now)
+{
+    return calm_for(now) > 4 * BUSY;
 }
 
 /* The P has not switched: does its thread run at all, if others wait? Where looks are rare, the first one that finds it stopped is
@@ -214,7 +221,7 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
     if (before < 0 || !wanted)
         return; /* it is not known yet, or nobody minds */
     bool moved = cpu != before;
-    bool asleep = moved ? calm_for(l->now) > 4 * BUSY && has_stopped(p, tid) : sleeps(p, tid, cpu, l->now);
+    bool asleep = moved ? is_calm(l->now) && has_stopped(p, tid) : sleeps(p, tid, cpu, l->now);
     l->stirred |= asleep;
     l->watch |= asleep;
     if (ld_acquire(&m->looked) != looked) /* [LO-3] */
@@ -227,10 +234,11 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool swi
 
 /* Work that nobody gets to while a P is idle: a lone goroutine whose P has not moved since our last look; or shared
  * work, for which look_around looks again. */
-static void look_at_work(struct w_p *p, struct w_m *m, bool switched)
+static void look_at_work(struct look *l, struct w_p *p, struct w_m *m, bool switched)
 {
     struct w_g *lone = ld_relaxed(&p->slot);
     bool stuck = lone != NULL && lone == p->seen_slot && !switched;
+    l->stirred |= lone != p->seen_slot;
     p->seen_slot = lone;
     if (ld_relaxed(&w_sched.idle_p_count) == 0)
         return;
@@ -349,39 +357,56 @@ static void look_at_slices(struct look *l, uint32_t n)
         look_at_slice(l, w_sched.ps[i]);
 }
 
+/* What has happened on p since the look before. */
+struct progress {
+    bool switched;
+    bool left; /* a goroutine left it by itself, or went into a region: not only by our signals did others come */
+};
+
+static struct progress look_at_switches(struct look *l, struct w_p *p)
+{
+    uint64_t switches = ld_relaxed(&p->count.switches);
+    uint64_t own = switches - ld_relaxed(&p->count.cut) + ld_relaxed(&p->count.regions);
+    int64_t moved = (int64_t)(switches - p->seen_switches), asked_at = ld_relaxed(&p->asked_at);
+    struct progress progress = {.switched = moved != 0, .left = own != p->seen_own};
+    bool cut =
+        moved == 1 && !progress.left && asked_at != 0; /* it began when our signal came, not before the last look */
+    int64_t began = cut ? at_least(asked_at, l->now - l->since) : l->now;
+    uint32_t tick = ld_relaxed(&p->tick);
+    if (tick != p->seen_tick) {
+        p->seen_tick = tick;
+        p->seen_at = began;
+    }
+    if (progress.switched) {
+        p->switched_at = began;
+        p->naps = -1;
+        p->urged_at = 0;
+        st_relaxed(&p->asked_at, 0);
+    }
+    p->seen_switches = switches;
+    p->seen_own = own;
+    l->stirred |= progress.left;
+    if (ld_relaxed(&p->m) != NULL) {
+        bool moves = moved >= SOME && moved * WEFT_MSEC >= MOVING * l->since;
+        l->moving |= moves;
+        l->dwelling |= !moves;
+    }
+    return progress;
+}
+
 static void look_at_p(struct look *l, struct w_p *p)
 {
     struct w_m *blocked = ld_relaxed(&p->blocked_by), *m = ld_acquire(&p->m); /* [PM-1] */
     if (blocked != NULL) {
         look_at_blocked(l, p, blocked);
         forget_clock(p);
+        l->stirred = true;
         return;
     }
     p->blocked_seen = NULL;
-    uint64_t switches = ld_relaxed(&p->count.switches);
-    uint64_t own = switches - ld_relaxed(&p->count.cut) + ld_relaxed(&p->count.regions); /* by goroutines themselves */
-    bool switched = switches != p->seen_switches;
-    int64_t moved = (int64_t)(switches - p->seen_switches), asked_at = ld_relaxed(&p->asked_at);
-    int64_t began = moved == 1 && asked_at != 0 ? asked_at : l->now; /* one was stopped then, and the next went on */
-    bool left = own != p->seen_own;
-    l->stirred |= m != NULL && left;
-    uint32_t tick = ld_relaxed(&p->tick);
-    if (tick != p->seen_tick) {
-        p->seen_tick = tick;
-        p->seen_at = began;
-    }
-    bool moves = moved >= SOME && moved * WEFT_MSEC >= MOVING * l->since;
-    l->moving |= m != NULL && moves;
-    l->dwelling |= m != NULL && !moves;
-    p->seen_switches = switches;
-    p->seen_own = own;
-    if (switched) {
-        p->switched_at = began;
-        p->urged_at = 0;
-        st_relaxed(&p->asked_at, 0);
-    }
-    look_at_work(p, m, switched);
-    look_at_still(l, p, m, left);
+    struct progress progress = look_at_switches(l, p);
+    look_at_work(l, p, m, progress.switched);
+    look_at_still(l, p, m, progress.left);
     if (m != NULL && l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
         p->aged_at = l->now;
         bool low =
@@ -589,8 +614,10 @@ static void monitor(void)
         }
         bool idle = all_idle();
         memory_left |= !idle;
-        if (l.stirred || idle)
+        if (l.stirred || idle) {
+            l.watch |= l.stirred && is_calm(l.now); /* whoever came may not compute */
             w_sched.stirred_at = l.now;
+        }
         int64_t limit = longest(idle, memory_left || l.now - trimmed_at >= TRIM_DELAY, &l);
         delay = l.watch ? MIN_DELAY : limit < 0 ? -1 : at_most(delay * 2, limit);
         if (!idle && !l.busy && delay > BUSY)

@@ -45,7 +45,7 @@ bool w_thread_in_call(pid_t tid, char state)
 {
     char text[256];
     w_thread_text(tid, "syscall", text, sizeof text); /* its number; -1: in none; "running" */
-    return text[0] == '\0' ? state != 'T' && state != 't' : text[0] >= '0' && text[0] <= '9';
+    return text[0] == '\0' ? state == 'S' || state == 'D' : text[0] >= '0' && text[0] <= '9';
 }
 
 long w_thread_naps(pid_t tid)
