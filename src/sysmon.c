@@ -191,28 +191,28 @@ static bool is_calm(int64_t now)
     return calm_for(now) > 4 * BUSY;
 }
 
-/* The P has not switched: does its thread run at all, if others wait? Where looks are rare, the first one that finds it stopped is
+/* Nobody has left the P: does its thread run at all, if others wait? Where looks are rare, the first one that finds it stopped is
  * followed by another one soon. */
-static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool switched)
+static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool left)
 {
     uint32_t looked = m != NULL ? ld_acquire(&m->looked) : 0; /* [LO-3] before in_runtime */
     bool wanted = m != NULL && others_wait(p), inside = m != NULL && ld_relaxed(&m->in_runtime);
-    l->busy |= wanted || switched || inside;
-    if (m == NULL || inside || (switched && !w_uses_priorities())) {
+    l->busy |= wanted || left || inside;
+    if (m == NULL || inside || (left && !w_uses_priorities())) {
         forget_clock(p);
         return;
     }
     pid_t tid = ld_relaxed(&m->tid);
     int64_t cpu = w_thread_cpu(tid), last = ld_relaxed(&p->read_cpu);
     int64_t before = p->still_m == m ? last : -1;
-    bool same = ld_relaxed(&p->read_m) == m && !switched;
+    bool same = ld_relaxed(&p->read_m) == m && !left;
     p->gained = cpu - last;
     st_relaxed(&p->read_m, m);
     st_relaxed(&p->read_cpu, cpu);
     st_relaxed(&p->read_at, w_now());
     if (!same)
         forget_thread(p);
-    if (switched)
+    if (left)
         return;
     p->still_m = m;
     if (cpu != before)
