@@ -259,9 +259,9 @@ struct w_g *w_find(struct w_m *m)
             w_m_stop_pinned(m, g);
             continue;
         }
-        if (g != NULL || (g = w_events_turn(m->p)) != NULL || (g = w_pick_here(m->p)) != NULL ||
-            (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL || (g = last_resort()) != NULL ||
-            (g = linger(m->p)) != NULL || (g = go_idle(m)) != NULL)
+        if (g != NULL || (g = w_pick_first(m->p)) != NULL || (g = w_events_turn(m->p)) != NULL ||
+            (g = w_pick_here(m->p)) != NULL || (g = poll_here(m->p)) != NULL || (g = steal_work(m)) != NULL ||
+            (g = last_resort()) != NULL || (g = linger(m->p)) != NULL || (g = go_idle(m)) != NULL)
             return found(m, g);
     }
 }

@@ -146,11 +146,6 @@ static bool evaluate(const struct w_row *row, const struct w_regs *regs, struct 
 
 /* ---- from frame to frame ---------------------------------------------------------------------------------------- */
 
-static uintptr_t plain_address(uintptr_t pc)
-{
-    return pc & (((uintptr_t)1 << 48) - 1); /* on aarch64 a return address may be signed in its upper bits */
-}
-
 static void know(struct w_regs *regs, unsigned reg, uintptr_t value)
 {
     regs->r[reg] = value;
@@ -252,7 +247,7 @@ static bool guess(struct w_rows *rows, struct w_regs *regs, struct w_stack_view 
     for (unsigned i = 0; i < FAR; i++, sp += sizeof sp) {
         if (!load(view, sp, &fp) || !load(view, sp + sizeof sp, &pc))
             return false;
-        pc = plain_address(pc);
+        pc = w_plain_address(pc);
         if (!is_returned_to(rows, pc))
             continue;
         *regs = (struct w_regs){.pc = pc, .called = true};
@@ -285,7 +280,7 @@ static bool apply(struct w_regs *next, const struct w_regs *regs, const struct w
     }
     if (!(next->known >> row->ra & 1))
         return false;
-    next->pc = plain_address(next->r[row->ra]);
+    next->pc = w_plain_address(next->r[row->ra]);
     know(next, W_REG_SP, cfa);
     return true;
 }

@@ -33,6 +33,16 @@ struct w_stack_view {
     uint64_t words[W_STACK_WINDOW / 8];
 };
 
+/* A return address, which may be signed in its upper bits on aarch64. */
+static inline uintptr_t w_plain_address(uintptr_t pc)
+{
+#if defined(__aarch64__)
+    return pc & (((uintptr_t)1 << 48) - 1);
+#else
+    return pc;
+#endif
+}
+
 struct w_rows; /* what was learnt about addresses in code */
 
 enum { W_ROWS_OF_DUMP = 12, W_ROWS_OF_M = 6 /* bits */ };

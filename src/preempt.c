@@ -68,11 +68,10 @@ void w_ask(struct w_m *m, enum w_request request)
     st_relaxed(&m->gate, NULL); /* relaxed: its next runtime call or the one after will see it */
 }
 
-/* PR7. Its clock moves while it runs; if it does not, it may still be waiting for a core. */
-static bool runs(pid_t tid)
+/* PR7. One that waits for a core may do so in the midst of a computation, or behind a call that has ended and will tell of the signal. */
+static bool runs(pid_t tid, enum w_when when)
 {
-    int64_t before = w_thread_cpu(tid);
-    return w_thread_cpu(tid) > before || w_thread_state(tid) == 'R';
+    return w_thread_on_core(tid) || (when == W_IF_AWAKE && w_thread_state(tid) == 'R');
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context);
@@ -97,14 +96,14 @@ static int put_before(void)
 
 /* The thread may be another by now, or none: then nothing happens. Last comes what may end any moment: that it runs, and that p, if
  * there is one, runs whom the monitor saw. */
-static bool send_to(pid_t tid, struct w_p *p, bool sure, void *value)
+static bool send_to(pid_t tid, struct w_p *p, enum w_when when, void *value)
 {
     if (tid == 0)
         return false;
     w_spin_lock(&state.sending);
     put_before();
     w_spin_unlock(&state.sending);
-    if ((!sure && !runs(tid)) || (p != NULL && ld_relaxed(&p->count.switches) != p->seen_switches))
+    if ((when != W_AT_ONCE && !runs(tid, when)) || (p != NULL && ld_relaxed(&p->count.switches) != p->seen_switches))
         return false;
     siginfo_t info = {.si_code = SI_QUEUE};
     info.si_pid = state.pid;
@@ -114,15 +113,15 @@ static bool send_to(pid_t tid, struct w_p *p, bool sure, void *value)
 
 bool w_send(pid_t tid, void *value)
 {
-    return send_to(tid, NULL, false, value);
+    return send_to(tid, NULL, W_IF_AWAKE, value);
 }
 
-bool w_interrupt(pid_t tid, struct w_p *p, bool sure)
+bool w_interrupt(pid_t tid, struct w_p *p, enum w_when when)
 {
     if (!state.on)
         return true;
     w_code_refresh();
-    bool sent = send_to(tid, p, sure, &state);
+    bool sent = send_to(tid, p, when, &state);
     if (sent)
         add_relaxed(&w_sched.signals, 1);
     return sent;
@@ -183,9 +182,10 @@ look_at_words(const struct w_m *m, uintptr_t from, uintptr_t to, struct w_span s
     struct signs s = {false, false};
     uintptr_t own = m->own_at, own_size = m->own_end - m->own_at;
     for (const uintptr_t *at = (const uintptr_t *)(from & ~(uintptr_t)7); at < (const uintptr_t *)to; at++) {
+        uintptr_t plain = w_plain_address(*at);
         s.own |= *at - own < own_size;
-        if (unlikely(*at - span.at < span.size) && !s.other)
-            s.other = w_code_is_other(*at);
+        if (unlikely(plain - span.at < span.size) && !s.other)
+            s.other = w_code_is_other(plain);
     }
     return s;
 }
@@ -200,7 +200,7 @@ static bool may_stop(struct w_m *m, const struct w_frame *f)
     struct signs stack = look_at_words(m, sp - W_RED_ZONE, top, w_code_span());
     struct signs registers = look_at_words(m, (uintptr_t)f->at, (uintptr_t)f->end, (struct w_span){0, 0});
     m->holds_tls = stack.own || registers.own || w_code_hides_tls();
-    bool other = stack.other || w_code_is_other(w_context_link(f->context));
+    bool other = stack.other || w_code_is_other(w_plain_address(w_context_link(f->context)));
     return !other || !called_by_other_code(m, f->context);
 }
 
@@ -276,11 +276,12 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* One of ours: stops the goroutine, or returns. Where the runtime may hold its locks nothing of it is touched. */
+/* One of ours: stops the goroutine, or returns. Where the runtime may hold its locks nothing of it is touched. back: where the handler
+ * returns to; if that is a handler of the program's, which calls the one it replaced, the frame is not ours to leave through. */
 static void stop_here(siginfo_t *info, ucontext_t *context, void *back)
 {
     struct w_m *m = w_m();
-    if (!w_code_may_stop(w_context_pc(context)) || !enter_from_its_own_code(m))
+    if (!w_is_sigreturn(back) || !w_code_may_stop(w_context_pc(context)) || !enter_from_its_own_code(m))
         return;
     struct w_frame f = w_frame_of(info, context);
     int err = w_get_errno(m);

@@ -47,7 +47,7 @@ static bool has_displaced(const struct w_p *p, const struct w_m *m, const struct
 
 /* Of two that are no more urgent than each other, whose thread hears of it sooner? Ours does at once. To interrupt another CPU takes
  * longer than to let go on the one that we displaced, and a host may have taken that other one away for milliseconds. If we do not sleep
- * the monitor will ask another one. */
+ * the monitor will ask another one. Where there are more Ps than cores, most threads have none and hear nothing for milliseconds. */
 enum handiness { FAR, LIKELY, DISPLACED, OURS };
 
 static enum handiness handiness(const struct w_p *p, const struct w_m *m, const struct w_m *self)
@@ -56,7 +56,8 @@ static enum handiness handiness(const struct w_p *p, const struct w_m *m, const 
         return OURS;
     if (has_displaced(p, m, self))
         return DISPLACED;
-    return is_monitor(self) && w_computed(p) != W_HARDLY ? LIKELY : FAR;
+    bool likely = is_monitor(self) ? w_computed(p) != W_HARDLY : self == NULL && w_thread_on_core(ld_relaxed(&m->tid));
+    return likely ? LIKELY : FAR;
 }
 
 /* The P that runs the least urgent goroutine, the handiest among equals, and how handy; NULL: all are urgent, or have been asked. Under
@@ -83,13 +84,22 @@ static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now, enum
     return least;
 }
 
-/* Asks its M; the thread to interrupt, or 0. The monitor has no business with one that may be in a call; it looks again soon. */
-static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, int64_t now)
+/* One without a core hears nothing for a while, and may be about to leave a call, which would tell of the signal; but if it had ours until
+ * now it does, for we sleep soon. */
+enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m)
+{
+    return is_displaced(m) && p->gained > 0 ? W_IF_AWAKE : W_IF_ON_CORE;
+}
+
+/* Asks its M; the thread to interrupt, or 0, and when. The monitor has no business with one that may be in a call; it looks again soon. */
+static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, int64_t now, enum handiness handy,
+                        enum w_when *when)
 {
     w_ask(m, W_LET_RUN);
     bool hears = m == self || ld_relaxed(&m->in_runtime);
     bool send = !hears && !(is_monitor(self) && w_computed(p) == W_HARDLY);
     st_relaxed(&p->asked_at, send ? now : 0);
+    *when = handy == DISPLACED ? W_AT_ONCE : is_monitor(self) ? w_if_it_hears(p, m) : W_IF_ON_CORE;
     return send ? ld_relaxed(&m->tid) : 0;
 }
 
@@ -97,6 +107,7 @@ static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, in
 static bool ask_one(const struct w_m *self, bool *hears)
 {
     enum handiness handy = FAR;
+    enum w_when when = W_IF_ON_CORE;
     pid_t tid = 0;
     int64_t now = w_now();
     w_lock(&w_sched.lock, W_RANK_SCHED);
@@ -104,23 +115,24 @@ static bool ask_one(const struct w_m *self, bool *hears)
     struct w_m *m =
         p != NULL ? ld_acquire(&p->m) : NULL; /* [PM-1] it may have gone into a region, and given its P away */
     if (m != NULL)
-        tid = ask_locked(p, m, self, now);
+        tid = ask_locked(p, m, self, now, handy, &when);
     w_unlock(&w_sched.lock, W_RANK_SCHED);
-    *hears = tid == 0 || w_interrupt(tid, is_monitor(self) ? p : NULL, handy == DISPLACED);
+    *hears = tid == 0 || w_interrupt(tid, is_monitor(self) ? p : NULL, when);
     if (!*hears)
         st_relaxed(&p->asked_at, 0);
     return m != NULL;
 }
 
-/* Who sleeps in a call does not hear: then another one, rather than wait for the monitor. */
+/* Who sleeps in a call does not hear, and who waits for a core does not soon: then another one. If that does not either the monitor, which
+ * knows more of them, looks at once. */
 bool w_make_way(void)
 {
     const struct w_m *self = w_m();
     bool hears;
     if (w_sched.quantum == WEFT_NEVER || !ask_one(self, &hears))
         return false;
-    if (!hears && !is_monitor(self))
-        ask_one(self, &hears);
+    if (!hears && !is_monitor(self) && (!ask_one(self, &hears) || !hears))
+        w_monitor_wake();
     return true;
 }
 

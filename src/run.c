@@ -163,7 +163,7 @@ static void interrupt_ms(void)
     for (uint32_t done = 0; n == STOP_BATCH; done += n) {
         n = who_computes(tids, done);
         for (uint32_t i = 0; i < n; i++)
-            w_interrupt(tids[i], NULL, false);
+            w_interrupt(tids[i], NULL, W_IF_AWAKE);
     }
 }
 

@@ -440,7 +440,7 @@ static void pay(struct w_p *p)
 /* Somebody of high priority; unless this P owes a turn to the others. */
 static struct w_g *take_high(struct w_p *p)
 {
-    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0 || p->picks == p->first_pick)
+    if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
         return NULL;
     if (p->owes && w_p_work(p) > 0) {
         pay(p);
@@ -543,6 +543,15 @@ struct w_g *w_pick(struct w_p *p)
 __attribute__((noinline)) struct w_g *w_pick_own(struct w_p *p)
 {
     return pick(p, false);
+}
+
+/* The one that was placed first, for a P's new holder; whoever's turn it is else, or whatever is due. */
+struct w_g *w_pick_first(struct w_p *p)
+{
+    if (likely(p->picks + 1 != p->first_pick))
+        return NULL;
+    p->picks++;
+    return empty_slot(p);
 }
 
 /* The turn that w_pick left to w_find because events are due. */

@@ -119,15 +119,19 @@ enum w_computed w_computed(const struct w_p *p)
     return looked <= slept / 2 && lost <= wake + slept / 8 ? W_MOSTLY : W_HARDLY;
 }
 
-/* Of three words that may not belong together: then too much seems to be gained, or too little. What the look itself took from it, and
- * whoever asks, is lost. */
+/* Of words that may not belong together: then too much seems to be gained, or too little. What the look itself took from it, and whoever
+ * asks, is lost. A look that was just now tells nothing; the one before does. */
 bool w_computed_since_look(const struct w_p *p, const struct w_m *m)
 {
     if (ld_relaxed(&p->read_m) != m)
         return false;
-    int64_t at = ld_relaxed(&p->read_at), before = ld_relaxed(&p->read_cpu);
-    int64_t gained = w_thread_cpu(ld_relaxed(&m->tid)) - before, passed = w_now() - at;
-    return passed >= MIN_DELAY && gained <= passed && passed - gained <= at_most(WAKE, passed / 4);
+    int64_t now = w_now(), at = ld_relaxed(&p->read_at), before = ld_relaxed(&p->read_cpu);
+    if (now - at < MIN_DELAY) {
+        at = ld_relaxed(&p->past_at);
+        before = ld_relaxed(&p->past_cpu);
+    }
+    int64_t gained = w_thread_cpu(ld_relaxed(&m->tid)) - before, passed = now - at;
+    return at != 0 && passed >= MIN_DELAY && gained <= passed && passed - gained <= at_most(WAKE, passed / 4);
 }
 
 /* Has the thread done nothing but compute while we slept and p did not switch? Then it will most likely go on, and a signal meets it in no
@@ -141,6 +145,8 @@ static bool computes(struct w_p *p, struct w_m *m)
         return true;
     pid_t tid = ld_relaxed(&m->tid);
     int64_t cpu = w_thread_cpu(tid);
+    if (p->naps >= 0 && cpu - p->naps_cpu < AWAKE)
+        return false; /* whatever they are now: it has not had as much since */
     long naps = w_thread_naps(tid);
     bool awake = naps >= 0 && naps == p->naps && cpu - p->naps_cpu >= AWAKE;
     /* Once more only after as long: without a core it has not got our signal yet. */
@@ -155,7 +161,7 @@ static bool computes(struct w_p *p, struct w_m *m)
 static void forget_thread(struct w_p *p)
 {
     p->still_m = NULL;
-    p->gained = p->naps = -1;
+    p->gained = p->naps = p->wants_cpu = -1;
 }
 
 /* Likewise, and its clock was not read at this one. */
@@ -165,12 +171,20 @@ static void forget_clock(struct w_p *p)
     forget_thread(p);
 }
 
-/* The kernel's word, between two looks at its clock: it was so all the time. */
-static bool sleeps(const struct w_p *p, pid_t tid, int64_t cpu, int64_t now)
+/* The kernel's word, between two looks at its clock: it was so all the time. Who waits for a core has to get one before it can sleep, and
+ * its clock moves then; all the same it is asked now and then. */
+static bool sleeps(struct w_p *p, pid_t tid, int64_t cpu, int64_t now)
 {
+    if (cpu == p->wants_cpu && now - p->wants_at < MAX_DELAY)
+        return false;
     char state = w_thread_state(tid);
+    if (state == 'R') {
+        p->wants_cpu = cpu;
+        p->wants_at = now;
+        return false;
+    }
     bool long_since = now - p->still_since >= PAGE_LIMIT; /* also where no descriptor was left to ask with */
-    return state != 'R' && (long_since || w_thread_in_call(tid, state)) && w_thread_cpu(tid) == cpu;
+    return (long_since || w_thread_in_call(tid, state)) && w_thread_cpu(tid) == cpu;
 }
 
 /* Its clock has moved since the look before, but less than it would have if it only computed, and not because it has no core. */
@@ -207,6 +221,8 @@ static void look_at_still(struct look *l, struct w_p *p, struct w_m *m, bool lef
     int64_t before = p->still_m == m ? last : -1;
     bool same = ld_relaxed(&p->read_m) == m && !left;
     p->gained = cpu - last;
+    st_relaxed(&p->past_cpu, last);
+    st_relaxed(&p->past_at, same ? ld_relaxed(&p->read_at) : 0);
     st_relaxed(&p->read_m, m);
     st_relaxed(&p->read_cpu, cpu);
     st_relaxed(&p->read_at, w_now());
@@ -297,14 +313,18 @@ static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request req
     }
     if (urgent && p->urged_at == 0)
         p->urged_at = l->now;
-    bool long_ago = urgent && l->now - p->urged_at >= URGENT_LIMIT; /* then it is enough that it runs just now */
-    bool sure = !ld_relaxed(&m->in_runtime) && (long_ago || computes(p, m));
-    w_ask(m, request);
-    if (sure) {
-        st_relaxed(&p->asked_at, l->now);
-        w_interrupt(ld_relaxed(&m->tid), p, false);
+    bool outside = !ld_relaxed(&m->in_runtime), sure = outside && computes(p, m);
+    bool long_ago =
+        outside && urgent && l->now - p->urged_at >= URGENT_LIMIT; /* then it is enough that it runs just now */
+    if (ld_relaxed(&p->count.switches) != p->seen_switches) {      /* meanwhile: it is not about who runs there now */
+        l->again = at_most(l->again, MIN_DELAY);
+        return;
     }
-    l->again = at_most(l->again, sure ? retry : urgent ? MIN_DELAY : 2 * MIN_DELAY);
+    w_ask(m, request);
+    bool sent = (sure || long_ago) && w_interrupt(ld_relaxed(&m->tid), p, sure ? W_IF_AWAKE : w_if_it_hears(p, m));
+    if (sent)
+        st_relaxed(&p->asked_at, l->now);
+    l->again = at_most(l->again, sent ? retry : urgent ? MIN_DELAY : 2 * MIN_DELAY);
 }
 
 /* Lets others run there, if they have a better right. */

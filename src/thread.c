@@ -21,6 +21,13 @@ int64_t w_thread_cpu(pid_t tid)
     return (int64_t)ts.tv_sec * WEFT_SEC + ts.tv_nsec;
 }
 
+/* Its clock moves while it does. */
+bool w_thread_on_core(pid_t tid)
+{
+    int64_t before = w_thread_cpu(tid);
+    return w_thread_cpu(tid) > before;
+}
+
 void w_thread_text(pid_t tid, const char *file, char *text, size_t size)
 {
     char path[64];

@@ -262,7 +262,7 @@ struct w_p {
     enum w_kind slot_kind;                             /* of slot; holder */
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
-    uint32_t first_pick;                               /* nor is that one of picks (w_place_first); holder */
+    uint32_t first_pick;              /* that one of picks is who is in the slot (w_place_first); holder */
     uint32_t high_picks, others_seen; /* of picks: of high priority; the rest, when that was last looked at; holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
@@ -289,12 +289,15 @@ struct w_p {
     struct w_m *still_m; /* it has not switched since the last look */
     int64_t still_since; /* when that one's clock was first seen as it was at the last look */
     _Atomic(struct w_m *)
-        read_m;               /* whose clock was read, outside the runtime; atomic, as the next two: hints for others */
-    _Atomic int64_t read_cpu; /* the processor time of its thread */
-    _Atomic int64_t read_at;  /* when */
-    int64_t gained;           /* since the look before; -1: it was another one then, or it has switched */
-    long naps;                /* how often its thread had slept, at an earlier look; -1: likewise, or not known */
-    int64_t naps_cpu;         /* its processor time then */
+        read_m; /* whose clock was read, outside the runtime; atomic, as the next four: hints for others */
+    _Atomic int64_t read_cpu;          /* the processor time of its thread */
+    _Atomic int64_t read_at;           /* when */
+    _Atomic int64_t past_cpu, past_at; /* likewise at the look before; 0: it was another one then, or it has switched */
+    int64_t gained;                    /* since the look before; -1: it was another one then, or it has switched */
+    long naps;         /* how often its thread had slept, at an earlier look; -1: likewise, or not known */
+    int64_t naps_cpu;  /* its processor time then */
+    int64_t wants_cpu; /* that time when it was last seen to wait for a core; -1: likewise */
+    int64_t wants_at;  /* when that was */
 
     _Atomic(const struct w_bias *)
         inside[W_INSIDE];      /* locks that its holder has gone into as the owner (bias.h); atomic:

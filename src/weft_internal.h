@@ -117,6 +117,7 @@ struct w_m *w_switch_slow(struct w_m *m, struct w_g *n, w_after *after, void *ar
 struct w_g *w_pick(struct w_p *p);
 struct w_g *w_pick_own(struct w_p *p);
 struct w_g *w_pick_here(struct w_p *p);
+struct w_g *w_pick_first(struct w_p *p);
 struct w_g *w_events_turn(struct w_p *p);
 bool w_work_to_share(void);
 void w_ready(struct w_g *g);
@@ -159,17 +160,19 @@ void w_globq_adopt(struct w_p *p);
 int w_preempt_init(void);
 void w_preempt_done(void);
 void w_ask(struct w_m *m, enum w_request request); /* its next runtime call, or the one that it is in, sees to it */
-/* By signal, if that thread runs, which may be sure already: as if it made such a call. p: only if that has not switched since the
- * monitor looked. false: it was not sent one. (Where nobody is sent any: true.) */
-bool w_interrupt(pid_t tid, struct w_p *p, bool sure);
+enum w_when { W_IF_AWAKE, W_IF_ON_CORE, W_AT_ONCE };
+/* By signal, as if that thread made such a call: if it runs or waits for a core, if it runs on one just now, or at once because that is
+ * known. p: only if that has not switched since the monitor looked. false: it was not sent one. (Where nobody is sent any: true.) */
+bool w_interrupt(pid_t tid, struct w_p *p, enum w_when when);
 void w_let_signals_in(struct w_m *m); /* unless who was stopped leaves to one who was, too, who does */
 bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody else's (look.c); false: it does not run */
 
 /* ---- priority.c ------------------------------------------------------------------------------------------------- */
 
-void w_urgent_ready(void);                 /* somebody of high priority is: somebody makes way, if no P is free */
-bool w_make_way(void);                     /* somebody is asked; false: there is nobody to ask */
-static inline bool w_uses_priorities(void) /* does the program, in this run? */
+void w_urgent_ready(void); /* somebody of high priority is: somebody makes way, if no P is free */
+bool w_make_way(void);     /* somebody is asked; false: there is nobody to ask */
+enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m); /* for the monitor */
+static inline bool w_uses_priorities(void)                           /* does the program, in this run? */
 {
     return unlikely(__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) !=
                     0); /* relaxed: a mutex whose owner is not known lends nothing */
@@ -212,6 +215,7 @@ void w_check_dead_locked(void);
 /* ---- thread.c: what the kernel says of a thread ------------------------------------------------------------------- */
 
 int64_t w_thread_cpu(pid_t tid);                                          /* processor time; 0 for tid 0 */
+bool w_thread_on_core(pid_t tid);                                         /* now */
 void w_thread_text(pid_t tid, const char *file, char *text, size_t size); /* what /proc says of it; "": nothing */
 char w_thread_state(pid_t tid); /* R runs or wants to, S and D sleep; '?': it is not known */
 bool w_thread_in_call(pid_t tid,

@@ -63,7 +63,7 @@ static inline void *bother(void *arg)
         pid_t tids[64] = {pest.only};
         uint32_t n = pest.only != 0 ? 1 : ask_all(tids, 64);
         for (uint32_t i = 0; i < n; i++)
-            w_interrupt(tids[i], NULL, false);
+            w_interrupt(tids[i], NULL, W_IF_AWAKE);
         pest.rounds++;
         usleep(50);
     }

@@ -167,6 +167,49 @@ CASE(a_callback_of_libc_is_not_stopped)
     CHECK_EQ(run_on(1, callbacks_main, NULL), 0);
 }
 
+/* Its return address into libc is signed, where there is such a thing. */
+#if defined(__aarch64__)
+__attribute__((target("branch-protection=pac-ret")))
+#endif
+static int
+compare_signed(const void *a, const void *b)
+{
+    int result = called_back(*(const int *)a - *(const int *)b);
+    __asm__ volatile("" : "+r"(result)); /* that was no jump */
+    return result;
+}
+
+/* Before anybody has left a plain address of libc on this stack. */
+static void find(void *arg)
+{
+    int numbers[8] = {5, 3, 8, 1, 9, 2, 7, 4}, key = 4;
+    size_t n = 8;
+    calls.entries = 0;
+    CHECK(lfind(&key, numbers, &n, sizeof numbers[0], compare_signed) == &numbers[7]);
+    CHECK_EQ(calls.entries, 8);
+    weft_wg_done(arg);
+}
+
+static void signed_main(void *arg)
+{
+    weft_wg wg = {0};
+    (void)arg;
+    beats_start();
+    pest_start();
+    weft_wg_add(&wg, 1);
+    CHECK_EQ(weft_go_with(&(weft_attr){.stack_size = 1 << 20}, find, &wg), 0);
+    CHECK_EQ(weft_wg_wait(&wg), 0);
+    pest_stop();
+    end_all();
+}
+
+CASE(nor_is_one_whose_return_address_is_signed)
+{
+    if (never_stopped())
+        return;
+    CHECK_EQ(run_on(1, signed_main, NULL), 0);
+}
+
 /* ---- words that look like it -------------------------------------------------------------------------------------- */
 
 /* Frames of libc, which has returned, lie under an array that nobody has filled; so do addresses that somebody keeps. */

@@ -24,7 +24,7 @@ static void hogs_start(int n)
 static _Atomic int waits, cut;
 static int all_waits;
 
-/* The goroutines that wait compute before, for up to so long; somebody may wake up beside them. */
+/* The goroutines that wait compute before, for less than so long; somebody may wake up beside them. */
 struct scene {
     int64_t burst;
     weft_fn *beside;
@@ -33,13 +33,20 @@ struct scene {
 };
 static const struct scene *scene;
 
-/* Each wait begins with a P, from which the thread may be interrupted. */
+static void compute(int64_t ns)
+{
+    for (int64_t end = weft_now() + ns; weft_now() < end;)
+        for (volatile int k = 0; k < 1000; k++)
+            ;
+}
+
+/* Each wait begins with a P, from which the thread may be interrupted. The bursts do not keep step with whoever wakes up. */
 static void wait_plainly(void *arg)
 {
+    uint64_t rng = 88172645463325252u + (uint64_t)(uintptr_t)arg;
     for (int i = (int)(intptr_t)arg; !over; i++, waits++) {
-        for (int64_t end = weft_now() + scene->burst * (i % 3) / 2; weft_now() < end;)
-            for (volatile int k = 0; k < 1000; k++)
-                ;
+        if (scene->burst > 0)
+            compute(check_random(&rng) % scene->burst);
         struct timespec ts = {.tv_nsec = 300000 + i % 5 * 400000};
         int r;
         if (i % 4 == 0)
@@ -123,7 +130,7 @@ CASE(calls_that_wait_are_not_interrupted)
 
 CASE(nor_are_they_for_an_urgent_one_that_sleeps)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 400, 100});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){0, sleep_urgently, 400, 200});
 }
 
 /* That thread asks who ran where it woke up, and knows less than the monitor of what became of it. */
@@ -135,7 +142,7 @@ CASE(nor_many_for_an_urgent_one_that_a_foreign_thread_wakes)
 /* It computes until a moment before, and the signal takes some time to come. */
 CASE(nor_many_after_a_computation)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 800, 12});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 800, 30});
 }
 
 /* ---- who is interrupted ------------------------------------------------------------------------------------------- */
@@ -180,7 +187,7 @@ static uint64_t signals_to(void *(*fn)(void *), char state)
         ;
     uint64_t before = ld_relaxed(&w_sched.signals);
     for (int i = 0; i < 20; i++)
-        w_interrupt(other.tid, NULL, false);
+        w_interrupt(other.tid, NULL, W_IF_AWAKE);
     uint64_t sent = ld_relaxed(&w_sched.signals) - before;
     other.over = true;
     CHECK_EQ(write(other.ends[1], "x", 1), 1);
@@ -211,7 +218,7 @@ CASE(a_thread_that_sleeps_is_sent_nothing)
 static uint64_t signals_for(struct w_p *p)
 {
     uint64_t before = ld_relaxed(&w_sched.signals);
-    w_interrupt(gettid(), p, false);
+    w_interrupt(gettid(), p, W_IF_AWAKE);
     return ld_relaxed(&w_sched.signals) - before;
 }
 
@@ -320,6 +327,7 @@ static void on_urgent_and_before(int sig, siginfo_t *info, void *context)
     on_urgent_too(sig, info, context);
     if (replaced.sa_flags & SA_SIGINFO)
         replaced.sa_sigaction(sig, info, context);
+    __asm__ volatile("" ::: "memory"); /* that was no jump */
 }
 
 static void on_urgent_simply(int sig)
@@ -428,6 +436,40 @@ CASE(the_program_gets_its_own_urgent_signals_and_preemption_goes_on)
     if (never_stopped())
         return;
     EACH_PROCS(p) run_urgent(p);
+}
+
+/* Whoever sends puts Weft's handler before the program's, which puts itself before that one again: signals under way go to it first. */
+static void chain_main(void *arg)
+{
+    int want = scaled(2000);
+    struct sigaction former,
+        chained = {.sa_sigaction = on_urgent_and_before, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    (void)arg;
+    over = false;
+    hogs_start(2 * weft_procs(0));
+    weft_block_enter();
+    for (int64_t end = weft_now() + 20 * WEFT_SEC; got.second < want && weft_now() < end;) {
+        CHECK_EQ(sigaction(SIGURG, &chained, &former), 0);
+        if (former.sa_sigaction != on_urgent_and_before)
+            replaced = former;
+    }
+    weft_block_leave();
+    CHECK(got.second > 0);
+    set(on_urgent_too, NULL);
+    goes_on_stopping();
+    end_all();
+}
+
+CASE(one_of_ours_that_comes_by_way_of_the_programs_handler_does_no_harm)
+{
+    struct sigaction former, sa = {.sa_sigaction = on_urgent_too, .sa_flags = SA_SIGINFO | SA_RESTART};
+    if (never_stopped())
+        return;
+    memset((void *)&got, 0, sizeof got);
+    CHECK_EQ(sigaction(SIGURG, &sa, &former), 0);
+    replaced = sa;
+    CHECK_EQ(run_with_own_quantum(&(weft_config){.procs = 2, .quantum = WEFT_MSEC}, chain_main, NULL), 0);
+    CHECK_EQ(sigaction(SIGURG, &former, NULL), 0);
 }
 
 static sigjmp_buf place;

@@ -312,3 +312,55 @@ CASE(an_urgent_one_that_comes_back_from_a_blocking_call_runs_before_the_hogs_tha
 {
     visits_are_on_time((struct visitor){return_now_and_then, be_a_hog, ring_by_pipe, ring_the_last_time});
 }
+
+/* ---- from one thread to another ----------------------------------------------------------------------------------- */
+
+static _Atomic long ticks;
+static long ticks_then;
+static int visits;
+
+static void tick(void *arg)
+{
+    (void)arg;
+    for (; !over; ticks++)
+        weft_yield();
+}
+
+static void note_ticks(void *ch)
+{
+    for (; weft_recv(ch, NULL) == 0; visits++)
+        ticks_then = ticks;
+}
+
+/* Each time the urgent one is picked here and runs on another thread; now and then it would have been the turn of others. */
+static void send_from_a_pinned_one(void *arg)
+{
+    weft_chan *ch = weft_chan_new(0, 0);
+    (void)arg;
+    over = false;
+    visits = 0;
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(weft_go(tick, NULL), 0);
+    CHECK_EQ(go_as(WEFT_HIGH, note_ticks, ch), 0);
+    weft_yield();
+    weft_pin();
+    for (int i = 0; i < 1000; i++) {
+        for (int k = 0; k < i % 7; k++) /* so that it is each time another turn */
+            weft_yield();
+        long before = ticks;
+        CHECK_EQ(weft_send(ch, NULL), 0);
+        weft_yield();
+        CHECK_EQ(visits, i + 1);
+        CHECK(ticks_then == before || w_m()->lost);
+    }
+    weft_unpin();
+    over = true;
+    CHECK_EQ(weft_close(ch), 0);
+    CHECK(others_have_ended());
+    weft_chan_free(ch);
+}
+
+CASE(an_urgent_one_that_is_left_to_another_thread_is_still_the_first)
+{
+    CHECK_EQ(run_alone(send_from_a_pinned_one, NULL), 0);
+}
