@@ -45,6 +45,22 @@ static bool has_displaced(const struct w_p *p, const struct w_m *m, const struct
     return w_computed(p) == W_TO_THE_LAST && ld_relaxed(&p->count.switches) == p->seen_switches;
 }
 
+/* One without a core hears nothing for a while, and may be about to leave a call, which would tell of the signal. But if it had ours until
+ * now, for its clock has moved since the monitor looked, it does, for we sleep soon. */
+static bool had_our_core(const struct w_p *p, const struct w_m *m)
+{
+    if (!is_displaced(m))
+        return false;
+    if (is_monitor(NULL))
+        return p->gained > 0;
+    return ld_relaxed(&p->read_m) == m && w_thread_cpu(ld_relaxed(&m->tid)) > ld_relaxed(&p->read_cpu);
+}
+
+enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m)
+{
+    return had_our_core(p, m) ? W_IF_AWAKE : W_IF_ON_CORE;
+}
+
 /* Of two that are no more urgent than each other, whose thread hears of it sooner? Ours does at once. To interrupt another CPU takes
  * longer than to let go on the one that we displaced, and a host may have taken that other one away for milliseconds. If we do not sleep
  * the monitor will ask another one. Where there are more Ps than cores, most threads have none and hear nothing for milliseconds. */
@@ -84,13 +100,6 @@ static struct w_p *least_urgent_locked(const struct w_m *self, int64_t now, enum
     return least;
 }
 
-/* One without a core hears nothing for a while, and may be about to leave a call, which would tell of the signal; but if it had ours until
- * now it does, for we sleep soon. */
-enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m)
-{
-    return is_displaced(m) && p->gained > 0 ? W_IF_AWAKE : W_IF_ON_CORE;
-}
-
 /* Asks its M; the thread to interrupt, or 0, and when. The monitor has no business with one that may be in a call; it looks again soon. */
 static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, int64_t now, enum handiness handy,
                         enum w_when *when)
@@ -99,7 +108,7 @@ static pid_t ask_locked(struct w_p *p, struct w_m *m, const struct w_m *self, in
     bool hears = m == self || ld_relaxed(&m->in_runtime);
     bool send = !hears && !(is_monitor(self) && w_computed(p) == W_HARDLY);
     st_relaxed(&p->asked_at, send ? now : 0);
-    *when = handy == DISPLACED ? W_AT_ONCE : is_monitor(self) ? w_if_it_hears(p, m) : W_IF_ON_CORE;
+    *when = handy == DISPLACED ? W_AT_ONCE : self == NULL ? w_if_it_hears(p, m) : W_IF_ON_CORE;
     return send ? ld_relaxed(&m->tid) : 0;
 }
 
@@ -225,12 +234,13 @@ static void move_locked(struct w_g *g, int8_t from, int8_t to)
         w_globq_move_locked(g, from == W_LOW ? W_LINE_LOW : W_LINE_HEAVY, to == W_HIGH ? W_LINE_HIGH : W_LINE_RAN);
 }
 
-/* first: for that mutex, nobody has lent it anything yet. It counts even if it has as much already: it may give that back before. */
+/* first: for that mutex, nobody has lent it anything yet. It counts even if it has as much already: it may give that back before. So does
+ * what an urgent one lends another one, which may become less urgent meanwhile. */
 bool w_lend(struct w_g *g, int8_t level, bool first)
 {
     w_lock(&w_sched.lock, W_RANK_SCHED);
     int8_t now = ld_relaxed(&g->level), own = w_level_of(g->priority);
-    bool lends = level > own && g->loans < UINT8_MAX;
+    bool lends = (level > own || level == W_HIGH) && g->loans < UINT8_MAX;
     if (lends)
         g->loans = (uint8_t)(g->loans + first);
     if (level > now && (lends || level <= own)) {

@@ -238,7 +238,7 @@ void w_place_first(struct w_p *p, struct w_g *g)
     w_expose(p);
     fill_slot(p, g, W_HANDOFF);
     if (ld_relaxed(&g->level) == W_HIGH || ld_relaxed(&p->owed_until) > w_now())
-        p->first_pick = p->picks + 1;
+        p->placed_first = true;
 }
 
 /* W4: may the one in the slot wait for its P? */
@@ -545,12 +545,12 @@ __attribute__((noinline)) struct w_g *w_pick_own(struct w_p *p)
     return pick(p, false);
 }
 
-/* The one that was placed first, for a P's new holder; whoever's turn it is else, or whatever is due. */
+/* The one that was placed first, for a P's new holder; whoever's turn it is else, or whatever is due. It has been picked, and counted, before. */
 struct w_g *w_pick_first(struct w_p *p)
 {
-    if (likely(p->picks + 1 != p->first_pick))
+    if (likely(!p->placed_first))
         return NULL;
-    p->picks++;
+    p->placed_first = false;
     return empty_slot(p);
 }
 

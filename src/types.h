@@ -262,7 +262,7 @@ struct w_p {
     enum w_kind slot_kind;                             /* of slot; holder */
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
-    uint32_t first_pick;              /* that one of picks is who is in the slot (w_place_first); holder */
+    bool placed_first;                                 /* who is in the slot is (w_place_first); holder */
     uint32_t high_picks, others_seen; /* of picks: of high priority; the rest, when that was last looked at; holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */

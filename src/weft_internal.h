@@ -171,7 +171,7 @@ bool w_send(pid_t tid, void *value); /* that signal, with a value of somebody el
 
 void w_urgent_ready(void); /* somebody of high priority is: somebody makes way, if no P is free */
 bool w_make_way(void);     /* somebody is asked; false: there is nobody to ask */
-enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m); /* for the monitor */
+enum w_when w_if_it_hears(const struct w_p *p, const struct w_m *m); /* for threads that sleep soon */
 static inline bool w_uses_priorities(void)                           /* does the program, in this run? */
 {
     return unlikely(__atomic_load_n(&weft_owners_, __ATOMIC_RELAXED) !=

@@ -502,6 +502,28 @@ static void change_main(void *arg)
     CHECK_EQ(weft_wg_wait(&s.done), 0);
 }
 
+static void step_down_main(void *arg)
+{
+    struct turns s = {.too_late = 0};
+    struct w_g *self = w_m()->g;
+    (void)arg;
+    over = false;
+    CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
+    CHECK_EQ(weft_lock(&s.mu), 0);
+    start_in_turn(&s, WEFT_HIGH, be_urgent_in_turn, &s.urgent);
+    CHECK_EQ(weft_set_priority(WEFT_LOW), 0);
+    CHECK_EQ(weft_get_priority(), WEFT_LOW);
+    CHECK_EQ(ld_relaxed(&self->level), W_HIGH);
+    weft_unlock(&s.mu);
+    CHECK_EQ(ld_relaxed(&self->level), W_LOW);
+    CHECK_EQ(weft_wg_wait(&s.done), 0);
+}
+
+CASE(who_becomes_less_urgent_while_an_urgent_one_waits_does_so_afterwards)
+{
+    EACH_PROCS(p) CHECK_EQ(run_on(p, step_down_main, NULL), 0);
+}
+
 CASE(what_is_lent_stays_while_one_changes_ones_own_and_no_longer)
 {
     EACH_PROCS(p) CHECK_EQ(run_on(p, change_main, NULL), 0);

@@ -142,7 +142,7 @@ CASE(nor_many_for_an_urgent_one_that_a_foreign_thread_wakes)
 /* It computes until a moment before, and the signal takes some time to come. */
 CASE(nor_many_after_a_computation)
 {
-    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 800, 30});
+    waits_are_whole(10 * WEFT_MSEC, (struct scene){2 * WEFT_MSEC, sleep_urgently, 800, 20});
 }
 
 /* ---- who is interrupted ------------------------------------------------------------------------------------------- */

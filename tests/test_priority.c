@@ -408,6 +408,33 @@ CASE(normal_and_low_ones_get_turns_beside_urgent_hogs_on_every_p)
     EACH_PROCS(p) CHECK_EQ(run_short(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, NULL}), 0);
 }
 
+static __thread int of_this_thread;
+
+/* It holds an address of its thread when it is stopped, and goes on there. */
+static void be_a_hog_of_a_thread(void *arg)
+{
+    int *volatile at = &of_this_thread;
+    be_a_hog(arg);
+    CHECK(at != NULL);
+}
+
+CASE(normal_and_low_ones_get_turns_beside_urgent_hogs_that_keep_to_their_threads_on_every_p)
+{
+    EACH_PROCS(p) CHECK_EQ(run_short(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, be_a_hog_of_a_thread}), 0);
+}
+
+static void yield_on_its_thread_for_ever(void *arg)
+{
+    weft_pin();
+    yield_for_ever(arg);
+}
+
+CASE(normal_and_low_ones_get_turns_beside_urgent_yield_loops_that_keep_to_their_threads_on_every_p)
+{
+    EACH_PROCS(p)
+    CHECK_EQ(run_short(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, yield_on_its_thread_for_ever}), 0);
+}
+
 CASE(normal_and_low_ones_get_turns_beside_urgent_yield_loops_on_every_p)
 {
     EACH_PROCS(p) CHECK_EQ(run_short(p, turns_beside_crowd, &(struct crowd){p, WEFT_HIGH, yield_for_ever}), 0);
