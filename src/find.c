@@ -250,7 +250,7 @@ struct w_g *w_find(struct w_m *m)
         m->picked = NULL;
         if (unlikely(ld_relaxed(&m->p->attn) & W_ATTN_RETIRE)) {
             if (g != NULL)
-                w_place_first(m->p, g);
+                w_globq_put(g, false);
             g = NULL;
             if (w_p_retire(m))
                 continue;

@@ -61,6 +61,8 @@ static void remove_idle_locked(struct w_p *p, enum w_pstatus status)
 void w_p_idle_locked(struct w_p *p)
 {
     st_relaxed(&p->m, NULL);
+    p->placed_first = false;
+    p->lowered++; /* nobody waits here */
     w_sched.busy_ps--;
     if (ld_relaxed(&p->attn) & W_ATTN_RETIRE) {
         atomic_fetch_and_explicit(&p->attn, ~(uint32_t)W_ATTN_RETIRE, memory_order_relaxed);

@@ -69,14 +69,22 @@ static inline void w_landed(struct w_m *m)
     }
 }
 
+/* One of that level runs on p. */
+static inline __attribute__((always_inline)) void w_p_runs(struct w_p *p, int8_t level)
+{
+    int8_t before = ld_relaxed(&p->level);
+    if (likely(before == level)) /* a store each time costs a start 1.4 ns */
+        return;
+    p->lowered += before == W_HIGH;
+    st_relaxed(&p->level, level); /* relaxed: who looks for a P to preempt may see it late */
+}
+
 /* From here on n runs on m. (Always inlined, and so the next: compilers take the note of a probe for much code.) */
 static inline __attribute__((always_inline)) void w_begin_run(struct w_m *m, struct w_g *n)
 {
     struct w_p *p = m->p;
-    int8_t level = ld_relaxed(&n->level);
     w_count(&p->count.switches);
-    if (unlikely(ld_relaxed(&p->level) != level)) /* a store each time costs a start 1.4 ns */
-        st_relaxed(&p->level, level);             /* relaxed: who looks for a P to preempt may see it late */
+    w_p_runs(p, ld_relaxed(&n->level));
     w_set_state(n, W_RUNNING);
     w_probe_switch(m, p, n);
     m->g = n;

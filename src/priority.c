@@ -11,7 +11,7 @@
  * it then belongs, until it has given back all mutexes for which it was lent one. In a P's ring it stays where it is: those
  * before it there are light.
  */
-#include "weft_internal.h"
+#include "park.h"
 #include <sched.h>
 
 /* ---- making way -------------------------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static void set_level_locked(struct w_g *g, int8_t level)
     struct w_m *m = w_m();
     st_relaxed(&g->level, level); /* relaxed: who puts it into a list holds the lock too */
     if (m != NULL && m->g == g && m->p != NULL)
-        st_relaxed(&m->p->level, level);
+        w_p_runs(m->p, level);
 }
 
 int weft_set_priority(int priority)

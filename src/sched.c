@@ -396,10 +396,8 @@ static void collect(struct batch *b, struct w_g *g)
 /* If all that ran here since the last time was of high priority, the rest has a turn. */
 static void owe(struct w_p *p)
 {
-    uint32_t others = p->picks - p->high_picks;
-    p->owes = others == p->others_seen &&
-              (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) > 0 || ld_relaxed(&p->level) == W_HIGH);
-    p->others_seen = others;
+    p->owes = p->lowered == p->lowered_seen && ld_relaxed(&p->level) == W_HIGH;
+    p->lowered_seen = p->lowered;
 }
 
 /* A quantum has passed: a hand-off has had its turn; the oldest of the fresh ones and the first in each list of the global
@@ -429,12 +427,18 @@ static __attribute__((noinline)) void age(struct w_p *p)
     w_look_again(); /* nobody could see them in between */
 }
 
-/* A turn for the others though somebody urgent is there, just picked. (relaxed: who would preempt it may see it late) */
-static void pay(struct w_p *p)
+/* A turn for one of the others though somebody urgent is there; NULL: this P owes them none, or nobody waits here. */
+static struct w_g *owed_turn(struct w_p *p)
 {
+    struct w_g *g;
+    if (!p->owes)
+        return NULL;
     p->owes = false;
-    p->others_seen = p->picks - p->high_picks; /* that turn does not count as one that they had anyway */
-    st_relaxed(&p->owed_until, w_now() + OWED);
+    if ((g = empty_slot(p)) == NULL && (g = w_runq_get(&p->runq)) == NULL && (g = w_fresh_pop(&p->fresh)) == NULL)
+        return NULL;
+    p->lowered_seen = p->lowered + (ld_relaxed(&g->level) != W_HIGH); /* it is not one that they had anyway */
+    st_relaxed(&p->owed_until, w_now() + OWED); /* relaxed: who would preempt it may see it late */
+    return g;
 }
 
 /* Somebody of high priority; unless this P owes a turn to the others. */
@@ -442,13 +446,8 @@ static struct w_g *take_high(struct w_p *p)
 {
     if (ld_relaxed(&w_sched.globq.lens[W_LINE_HIGH]) == 0)
         return NULL;
-    if (p->owes && w_p_work(p) > 0) {
-        pay(p);
-        return NULL;
-    }
-    p->owes = false;
-    p->high_picks++;
-    return w_globq_take(W_LINE_HIGH);
+    struct w_g *g = owed_turn(p);
+    return g != NULL ? g : w_globq_take(W_LINE_HIGH);
 }
 
 /* Those who do not stay in the global queue: one to run now, or into the ring. */
@@ -595,10 +594,10 @@ static __attribute__((noinline)) struct w_g *next_of_high(struct w_p *p)
 {
     if (ld_relaxed(&p->attn) & W_ATTN_AGE)
         age(p);
-    if (!p->owes || w_p_work(p) == 0)
+    struct w_g *n = owed_turn(p);
+    if (n == NULL)
         return take_from(p, W_LINE_HIGH);
-    struct w_g *n = next_below(p, W_HIGH);
-    pay(p);
+    w_begin_slice(p);
     return n;
 }
 
@@ -735,7 +734,7 @@ static struct w_m *let_others_run(struct w_m *m)
     if ((!retire && request == W_GO_ON) || g->flags & W_G_STEADY)
         return m;
     st_relaxed(&m->preempt, W_GO_ON);
-    st_relaxed(&m->p->level, ld_relaxed(&g->level)); /* it may have been lent one from elsewhere, while it ran */
+    w_p_runs(m->p, ld_relaxed(&g->level)); /* it may have been lent one from elsewhere, while it ran */
     if (!retire && (n = next(m->p, g)) == NULL)
         return m; /* nobody else wants to run here */
     if (request == W_HEAVY_NOW)

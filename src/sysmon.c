@@ -427,7 +427,7 @@ static void look_at_p(struct look *l, struct w_p *p)
     struct progress progress = look_at_switches(l, p);
     look_at_work(l, p, m, progress.switched);
     look_at_still(l, p, m, progress.left);
-    if (m != NULL && l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
+    if (l->now - p->aged_at >= at_most(w_sched.quantum, MAX_DELAY)) {
         p->aged_at = l->now;
         bool low =
             ++p->ages % LOW_TURN == 0; /* time counts, not how often it took notice: it may be given little of that */

@@ -132,7 +132,7 @@ struct w_g {
     _Atomic uint8_t reason;  /* enum w_reason; valid while WAITING; atomic: likewise */
     uint8_t stack_class;     /* of stack_lo: the default one unless SPECIAL; owner of the state */
     int8_t priority;         /* WEFT_LOW, WEFT_NORMAL, WEFT_HIGH: its own; w_sched.lock once it runs */
-    uint8_t loans;           /* mutexes for which it was lent a level above its own; w_sched.lock */
+    uint8_t loans;           /* mutexes for which it was lent a level (priority.c); w_sched.lock */
     W_SANITIZER_FIELDS
 };
 #ifndef W_SANITIZED
@@ -263,7 +263,8 @@ struct w_p {
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
     bool placed_first;                                 /* who is in the slot is (w_place_first); holder */
-    uint32_t high_picks, others_seen; /* of picks: of high priority; the rest, when that was last looked at; holder */
+    uint32_t lowered,
+        lowered_seen; /* how often others followed urgent ones here, or nobody; when last seen (age); holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
 

@@ -184,7 +184,7 @@ static inline int8_t w_level_of(int priority)
     return priority == WEFT_HIGH ? W_HIGH : priority == WEFT_LOW ? W_LOW : W_NORMAL;
 }
 void w_forget_class(struct w_g *g);                   /* it ends */
-bool w_lend(struct w_g *g, int8_t level, bool first); /* false: it has as much of its own */
+bool w_lend(struct w_g *g, int8_t level, bool first); /* false: it counts for nothing, it has as much of its own */
 void w_repay(struct w_g *g);
 
 /* ---- block.c ---------------------------------------------------------------------------------------------------- */

@@ -483,3 +483,92 @@ CASE(normal_and_low_ones_get_turns_beside_urgent_ones_that_wake_each_other)
 {
     EACH_PROCS(p) CHECK_EQ(run_on(p, play_beside, &(struct crowd){.procs = p}), 0);
 }
+
+/* ---- as many turns as are due -------------------------------------------------------------------------------------- */
+
+enum { TIMES = 100, MEANWHILE = 10 };
+
+static weft_chan *there, *back;
+
+static void answer(void *arg)
+{
+    (void)arg;
+    while (weft_recv(there, NULL) == 0)
+        weft_send(back, NULL);
+}
+
+static void pass(void)
+{
+    weft_send(there, NULL);
+    weft_recv(back, NULL);
+}
+
+static void end_one(void *wg)
+{
+    weft_wg_done(wg);
+}
+
+static void start_one(void)
+{
+    weft_wg ended = {0};
+    weft_wg_add(&ended, 1);
+    CHECK_EQ(weft_go(end_one, &ended), 0);
+    weft_wg_wait(&ended);
+}
+
+/* What urgent ones do who leave their only P to urgent ones alone; in turn. */
+struct ways {
+    void (*even)(void), (*odd)(void);
+};
+
+/* Each time that low ones have their turn (when the monitor says so; here we do) somebody of the rest runs, however urgent ones leave their P. */
+static void turns_are_had(void *arg)
+{
+    const struct ways *ways = arg;
+    int missed = 0;
+    begin_scene();
+    low_turns = normal_turns = 0;
+    there = weft_chan_new(0, 0);
+    back = weft_chan_new(0, 0);
+    CHECK_EQ(go_as(WEFT_LOW, take_turns, (void *)&low_turns), 0);
+    CHECK_EQ(go_as(WEFT_NORMAL, take_turns, (void *)&normal_turns), 0);
+    CHECK_EQ(go_as(WEFT_HIGH, answer, NULL), 0);
+    CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
+    pass();
+    for (int i = 0; i < TIMES; i++) {
+        int before = low_turns + normal_turns;
+        atomic_fetch_or(&w_sched.ps[0]->attn, W_ATTN_AGE | W_ATTN_LOW);
+        for (int k = 0; k < MEANWHILE; k++)
+            (i % 2 == 0 ? ways->even : ways->odd)();
+        missed += low_turns + normal_turns == before;
+    }
+    CHECK(missed <= 1); /* the first time the rest may have run until now */
+    CHECK(low_turns >= TIMES / 4);
+    CHECK(normal_turns >= TIMES / 4);
+    over = true;
+    weft_close(there);
+    CHECK_EQ(weft_set_priority(WEFT_LOW), 0); /* all others end first */
+    weft_chan_free(there);
+    weft_chan_free(back);
+}
+
+CASE(each_turn_of_the_rest_is_had_beside_urgent_ones_that_yield)
+{
+    CHECK_EQ(run_alone(turns_are_had, &(struct ways){weft_yield, weft_yield}), 0);
+}
+
+CASE(each_turn_of_the_rest_is_had_beside_urgent_ones_that_wake_each_other)
+{
+    CHECK_EQ(run_alone(turns_are_had, &(struct ways){pass, pass}), 0);
+}
+
+CASE(each_turn_of_the_rest_is_had_beside_urgent_ones_that_start_others)
+{
+    CHECK_EQ(run_alone(turns_are_had, &(struct ways){start_one, start_one}), 0);
+}
+
+CASE(each_turn_of_the_rest_is_had_beside_urgent_ones_that_do_now_this_and_now_that)
+{
+    CHECK_EQ(run_alone(turns_are_had, &(struct ways){pass, weft_yield}), 0);
+    CHECK_EQ(run_alone(turns_are_had, &(struct ways){weft_yield, start_one}), 0);
+}
