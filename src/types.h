@@ -263,8 +263,8 @@ struct w_p {
     _Atomic int8_t level;                              /* of the goroutine that runs here; atomic: holder writes */
     bool owes;                                         /* the next pick is no urgent one (age); holder */
     bool placed_first;                                 /* who is in the slot is (w_place_first); holder */
-    uint32_t lowered,
-        lowered_seen; /* how often others followed urgent ones here, or nobody; when last seen (age); holder */
+    uint32_t lowered;      /* how often others followed urgent ones here, or nobody; holder */
+    uint32_t lowered_seen; /* what that was when it was last looked at (age); holder */
     _Atomic uint32_t
         no_defer; /* so many lone goroutines get a thread at once (sched.c); monitor sets, holder counts down */
 

@@ -163,8 +163,9 @@ static void compute_as_told(void *arg)
 {
     (void)arg;
     hogs.began++;
-    CHECK_EQ(weft_set_priority(WEFT_LOW), 0); /* it was urgent */
-    for (changing.step = 1; changing.step == 1 && !over;)
+    changing.step = 1;
+    CHECK_EQ(weft_set_priority(WEFT_LOW), 0); /* it was urgent; the other one may run at once */
+    while (changing.step == 1 && !over)
         compute_a_little();
     CHECK_EQ(weft_set_priority(WEFT_HIGH), 0);
     for (changing.step = 3; changing.step == 3 && !over;)
