@@ -302,13 +302,19 @@ static bool urgent_there(struct w_p *p, struct w_m *m)
     return in_line(W_LINE_HIGH) > 0 && ld_relaxed(&p->level) != W_HIGH && ld_relaxed(&m->preempt) != W_GO_ON;
 }
 
+/* While all do nothing but compute, one look sees to all slices that end within the shortest one; they begin together from then on. */
+static int64_t together(const struct look *l, int64_t left)
+{
+    return is_calm(l->now) ? at_least(left, at_most(CALM, w_sched.quantum)) : left;
+}
+
 /* Asks, and interrupts who is outside the runtime. One that does not hear is interrupted again: soon if it is urgent, for it may just
  * have been where it cannot be stopped. */
 static void ask(struct look *l, struct w_p *p, struct w_m *m, enum w_request request, bool urgent)
 {
     int64_t retry = urgent ? URGENT_RETRY : RETRY, left = ld_relaxed(&p->asked_at) + retry - l->now;
     if (left > MIN_DELAY / 2) {
-        l->again = at_most(l->again, left);
+        l->again = at_most(l->again, together(l, left));
         return;
     }
     if (urgent && p->urged_at == 0)
@@ -343,7 +349,7 @@ static void look_at_slice(struct look *l, struct w_p *p)
     if (urgent && request == W_GO_ON)
         request = W_LET_RUN;
     if (request == W_GO_ON || owed > 0)
-        l->again = at_most(l->again, request == W_GO_ON ? again : owed);
+        l->again = at_most(l->again, request == W_GO_ON ? together(l, again) : owed);
     else
         ask(l, p, m, request, urgent);
 }
