@@ -42,6 +42,8 @@ struct w_trace_out {
     uint64_t lost;                    /* events */
     uint64_t start, ticks, end_ticks; /* when it began; the present stretch, in which ns are in proportion to ticks */
     int64_t start_ns, ns, end_ns;
+    uint64_t past_ticks; /* when the stretch before it began */
+    int64_t past_ns;
     uint64_t known_ps[W_MAX_PROCS / 64];
     struct wake wake[WAKES];
     struct symbol symbol[SYMBOLS];
@@ -120,12 +122,13 @@ static void name_goroutine(struct w_trace_out *o, const char *name, const void *
 
 /* ---- times -------------------------------------------------------------------------------------------------------- */
 
-/* ns since it began. */
+/* ns since it began. An event of the stretch before may have been still being written when that was read: this one tells little of it. */
 static int64_t ns_of(const struct w_trace_out *o, uint64_t ticks)
 {
-    double passed = (double)(int64_t)(ticks - o->ticks);
-    double length = (double)(o->end_ticks - o->ticks);
-    double scale = length > 0 ? (double)(o->end_ns - o->ns) / length : 1;
+    bool late = (int64_t)(ticks - o->ticks) < 0 && o->ticks != o->past_ticks;
+    double passed = (double)(int64_t)(ticks - o->ticks),
+           length = late ? (double)(o->ticks - o->past_ticks) : (double)(o->end_ticks - o->ticks);
+    double scale = length != 0 ? (double)(late ? o->ns - o->past_ns : o->end_ns - o->ns) / length : 1;
     return o->ns - o->start_ns + (int64_t)(passed * scale);
 }
 
@@ -149,6 +152,8 @@ static void look_at_clocks(uint64_t *ticks, int64_t *ns)
 /* The next stretch, up to now. */
 static void stretch(struct w_trace_out *o)
 {
+    o->past_ticks = o->ticks;
+    o->past_ns = o->ns;
     o->ticks = o->end_ticks;
     o->ns = o->end_ns;
     look_at_clocks(&o->end_ticks, &o->end_ns);
@@ -635,8 +640,8 @@ struct w_trace_out *w_trace_open(enum w_reader reader)
     o->reader = reader;
     o->switches = all_switches();
     look_at_clocks(&o->start, &o->start_ns);
-    o->ticks = o->end_ticks = o->start;
-    o->ns = o->end_ns = o->start_ns;
+    o->past_ticks = o->ticks = o->end_ticks = o->start;
+    o->past_ns = o->ns = o->end_ns = o->start_ns;
     return o;
 }
 
