@@ -15,8 +15,8 @@ enum { FEW = WINDOW_MS + WINDOW_MS / 2, NO_CORES = -1 };
 
 struct watched {
     pid_t monitor; /* its thread: that of whoever calls weft_run */
-    int cores; /* a window counts if the hogs had so many, all the time: whoever comes and goes is looked at; 0: any does */
-    long naps; /* in a window that counts, the fewest; or NO_CORES */
+    int cores;     /* a window counts if the hogs had so many, all the time; 0: any does */
+    long naps;     /* in a window that counts, the fewest; or NO_CORES */
 };
 
 /* Something else may stir now and then, and have the cores: until there is a window with few. */
@@ -29,7 +29,7 @@ static void count_naps(struct watched *w)
         usleep(WINDOW_MS * 1000);
         int64_t took = weft_now() - began, used = check_cpu_ns() - cpu;
         long naps = (w_thread_naps(w->monitor) - before) * WINDOW_MS * WEFT_MSEC / took;
-        if (used >= took * w->cores - took / 50 && (w->naps == NO_CORES || naps < w->naps))
+        if (used >= took * w->cores - took / 20 && (w->naps == NO_CORES || naps < w->naps))
             w->naps = naps;
     }
 }
